@@ -1,0 +1,58 @@
+"""The exceptions that applications and operators meet."""
+
+from __future__ import annotations
+
+import redis.exceptions
+
+
+class CogworkerdError(Exception):
+    """Base of all errors of this package."""
+
+
+class SettingsError(CogworkerdError):
+    """A setting, an option of the command line or a configuration file is wrong. Each problem is one sentence."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class AppImportError(CogworkerdError):
+    """The application could not be imported, or the name does not lead to an App."""
+
+
+class PushUnknown(CogworkerdError, redis.exceptions.ConnectionError):
+    """The push was sent but its answer never came: the jobs may be on the server or not.
+
+    Nothing was repeated. A caller that pushes again may push a second copy.
+
+    Attributes:
+        jids: the ids of the jobs whose fate is not known.
+        pushed: the ids of jobs of the same call that are certainly on the server.
+    """
+
+    def __init__(self, jids: list[str], reason: str, pushed: list[str] | None = None) -> None:
+        shown = ", ".join(jids[:3]) + (f" and {len(jids) - 3} more" if len(jids) > 3 else "")
+        super().__init__(f"not known whether the push took effect (jid {shown}): {reason}")
+        self.jids = jids
+        self.pushed = pushed or []
+
+
+class PushFailed(CogworkerdError, redis.exceptions.RedisError):
+    """A bulk push ended early: the server refused, or could not be reached before anything was sent.
+
+    Attributes:
+        pushed: the ids of jobs of the same call that are certainly on the server; no other job of the call is.
+    """
+
+    def __init__(self, reason: str, pushed: list[str]) -> None:
+        super().__init__(f"{reason} ({len(pushed)} jobs of this call were pushed before)")
+        self.pushed = pushed
+
+
+class UnknownJob(CogworkerdError):
+    """A payload names a job that is not registered on the worker's app."""
+
+
+class ProcessDied(CogworkerdError):
+    """The process that ran a job died in the middle of it."""

@@ -1,0 +1,68 @@
+"""The name of every key, in one place."""
+
+from __future__ import annotations
+
+# Lifetimes in seconds.
+PRESENCE_TTL = 60
+ORPHANINGS_TTL = 604_800
+THROUGHPUT_TTL = 90_000
+ATTEMPTS_TTL = 2_592_000
+LIVE_QUEUES_TTL = 86_400
+ATTEMPTS_KEPT = 25
+
+
+class Keys:
+    """The keys of one namespace.
+
+    Args:
+        namespace: prefix of every key, without its colon; "" is the wire format that other programs share.
+    """
+
+    def __init__(self, namespace: str = "") -> None:
+        self.prefix = f"{namespace}:" if namespace else ""
+        base = f"{self.prefix}cogworker:"
+        self._base = base
+        self.queues = f"{base}queues"
+        self.live_queues = f"{base}live_queues"
+        self.paused_queues = f"{base}paused_queues"
+        self.schedule = f"{base}schedule"
+        self.retry = f"{base}retry"
+        self.dead = f"{base}dead"
+        self.inprogress_identities = f"{base}inprogress_identities"
+        self.last_beat = f"{base}last_beat"
+        self.repeat_orphans = f"{base}repeat_orphans"
+        self.processes = f"{base}processes"
+        self.processed = f"{base}stats:processed"
+        self.failed = f"{base}stats:failed"
+        self.recovery_lease = f"{base}x:recovery"
+
+    def queue(self, name: str) -> str:
+        return f"{self._base}queue:{name}"
+
+    def inprogress(self, identity: str) -> str:
+        return f"{self._base}inprogress:{identity}"
+
+    def look(self, identity: str) -> str:
+        """The number of the newest look at the list of this identity."""
+        return f"{self._base}x:look:{identity}"
+
+    def orphanings(self, jid: str) -> str:
+        return f"{self._base}orphanings:{jid}"
+
+    def process(self, identity: str) -> str:
+        return f"{self._base}process:{identity}"
+
+    def workers(self, identity: str) -> str:
+        return f"{self._base}workers:{identity}"
+
+    def throughput(self, now: float) -> str:
+        return f"{self._base}throughput:{int(now) // 3600}"
+
+    def attempts(self, jid: str) -> str:
+        return f"{self._base}job_attempts:{jid}"
+
+    def unique(self, digest: str) -> str:
+        return f"{self._base}unique:{digest}"
+
+    def periodic_running(self, pjid: str) -> str:
+        return f"{self.prefix}periodic:running:{pjid}"
