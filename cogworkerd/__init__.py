@@ -1,0 +1,68 @@
+"""cogworkerd: background jobs on Redis or Valkey, performed by a supervisor and one forked process per slot.
+
+The names below are the public API. They are imported on first use: `cogworkerd run` must have its signal handlers in
+place long before redis-py is loaded, or a stop that comes in the first tenth of a second would kill it half-way.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from cogworkerd.app import App
+    from cogworkerd.context import JobContext, current_job
+    from cogworkerd.errors import (
+        AppImportError,
+        CogworkerdError,
+        ProcessDied,
+        PushFailed,
+        PushUnknown,
+        SettingsError,
+        UnknownJob,
+    )
+    from cogworkerd.job import Call, Job
+    from cogworkerd.retry import BURY, DISCARD
+
+_HOMES = {
+    "App": "app",
+    "AppImportError": "errors",
+    "BURY": "retry",
+    "Call": "job",
+    "CogworkerdError": "errors",
+    "DISCARD": "retry",
+    "Job": "job",
+    "JobContext": "context",
+    "ProcessDied": "errors",
+    "PushFailed": "errors",
+    "PushUnknown": "errors",
+    "SettingsError": "errors",
+    "UnknownJob": "errors",
+    "current_job": "context",
+}
+
+__all__ = [
+    "BURY",
+    "DISCARD",
+    "App",
+    "AppImportError",
+    "Call",
+    "CogworkerdError",
+    "Job",
+    "JobContext",
+    "ProcessDied",
+    "PushFailed",
+    "PushUnknown",
+    "SettingsError",
+    "UnknownJob",
+    "current_job",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'cogworkerd' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"cogworkerd.{home}"), name)

@@ -1,0 +1,9 @@
+-- Put one job of a list back onto its queue, at the end that is popped next: what a child does whose parent is dead.
+-- KEYS 1 list    in-progress list            ARGV 1 the job, byte for byte as fetched
+--      2 list    the job's queue
+-- Answers 1, or 0 if the job is not on the list.
+
+if not redis.call('LPOS', KEYS[1], ARGV[1]) then return 0 end
+redis.call('RPUSH', KEYS[2], ARGV[1])
+redis.call('LREM', KEYS[1], 1, ARGV[1])
+return 1

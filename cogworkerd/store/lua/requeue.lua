@@ -1,0 +1,38 @@
+-- Put one job of the own list back at the end of its queue that is popped next; a job blamed too often goes to dead.
+-- Acts only under the newest look (look.lua): a requeue that takes effect late must not hit a job that runs again.
+-- KEYS 1 list    own in-progress list        ARGV 1 the job, byte for byte as fetched
+--      2 string  x:look:<identity>                2 number of the look that justifies this
+--      3 list    the job's queue                  3 the queue's name
+--      4 set     queues                           4 "1": count an orphaning
+--      5 string  orphanings:<jid>                 5 how many orphanings are allowed
+--      6 zset    dead                             6 lifetime of the counter, seconds
+--      7 string  stats:failed                     7 jid
+--      8 hash    throughput:<hour>                8 score in dead
+--      9 list    job_attempts:<jid>               9 the payload for dead
+--      10...     lock keys of the job            10 the attempt's record for a burial
+-- Answers "requeued", "buried", "gone" (not on the list) or "void" (a newer look was taken).
+--@include statistics
+
+if redis.call('GET', KEYS[2]) ~= ARGV[2] then return 'void' end
+if not redis.call('LPOS', KEYS[1], ARGV[1]) then return 'gone' end
+local count = 0
+if ARGV[4] == '1' then
+  local stored = redis.pcall('GET', KEYS[5])
+  count = (type(stored) == 'string' and tonumber(stored) or 0) + 1
+end
+if count > tonumber(ARGV[5]) then
+  redis.call('ZADD', KEYS[6], ARGV[8], ARGV[9])
+  redis.call('LREM', KEYS[1], 1, ARGV[1])
+  redis.pcall('DEL', KEYS[5])
+  for i = 10, #KEYS do
+    if redis.pcall('GET', KEYS[i]) == ARGV[7] then redis.pcall('DEL', KEYS[i]) end
+  end
+  count_run('failed', KEYS[7], KEYS[8])
+  note_attempt(KEYS[9], ARGV[10])
+  return 'buried'
+end
+redis.call('RPUSH', KEYS[3], ARGV[1])
+redis.call('LREM', KEYS[1], 1, ARGV[1])
+redis.pcall('SADD', KEYS[4], ARGV[3])
+if count > 0 then redis.pcall('SET', KEYS[5], count, 'EX', ARGV[6]) end
+return 'requeued'

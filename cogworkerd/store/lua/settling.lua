@@ -1,0 +1,28 @@
+-- Included by settle.lua and settle_and_fetch.lua. The shared head of their arguments:
+--
+-- KEYS 1 list    own in-progress list        ARGV 1 identity
+--      2 set     inprogress_identities            2 the job, byte for byte as fetched
+--      3 string  orphanings:<jid>                 3 jid
+--      4 string  stats:processed or :failed       4 "processed", "failed" or "" (count nothing)
+--      5 hash    throughput:<hour>                5 score in the set to file in, or "" (file nothing)
+--      6 zset    retry or dead                    6 the payload to file
+--      7 list    job_attempts:<jid>               7 the attempt's record, or ""
+--      8...      lock keys of the job             8 how many lock keys there are
+
+local function settle()
+  local function absent()
+    return redis.call('SISMEMBER', KEYS[2], ARGV[1]) == 1 and 'gone' or 'taken'
+  end
+  if ARGV[5] ~= '' then
+    if not redis.call('LPOS', KEYS[1], ARGV[2]) then return absent() end
+    redis.call('ZADD', KEYS[6], ARGV[5], ARGV[6])
+  end
+  if redis.call('LREM', KEYS[1], 1, ARGV[2]) == 0 then return absent() end
+  redis.pcall('DEL', KEYS[3])
+  for i = 8, 7 + tonumber(ARGV[8]) do
+    if redis.pcall('GET', KEYS[i]) == ARGV[3] then redis.pcall('DEL', KEYS[i]) end
+  end
+  count_run(ARGV[4], KEYS[4], KEYS[5])
+  note_attempt(KEYS[7], ARGV[7])
+  return 'settled'
+end

@@ -1,0 +1,283 @@
+"""The Lua scripts, and for each the one function that lays out its keys and arguments.
+
+Scripts move opaque bytes; they never read JSON. Every script writes to the destination before it removes from the
+source, and does nothing if the source no longer has what it is to move.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from cogworkerd.outcome import Outcome, Settlement
+from cogworkerd.store.keys import LIVE_QUEUES_TTL, ORPHANINGS_TTL, Keys
+
+Argument = bytes | str | int | float
+_INCLUDE = re.compile(r"^--@include (\w+)\n", re.MULTILINE)
+_LOOK_TTL = 604_800
+
+
+def _read(name: str) -> str:
+    text = resources.files("cogworkerd.store").joinpath("lua", f"{name}.lua").read_text("utf-8")
+    return _INCLUDE.sub(lambda match: _read(match[1]), text)
+
+
+class Script:
+    """One Lua file with what it includes.
+
+    Attributes:
+        text: the source.
+        sha: its SHA-1, by which EVALSHA names it.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.text = _read(name)
+        self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+
+SETTLE = Script("settle")
+SETTLE_AND_FETCH = Script("settle_and_fetch")
+FETCH = Script("fetch")
+LOOK = Script("look")
+REGISTER = Script("register")
+BEAT = Script("beat")
+REQUEUE = Script("requeue")
+GIVE_BACK = Script("give_back")
+MOVE_DUE = Script("move_due")
+BURY_DUE = Script("bury_due")
+RECOVER = Script("recover")
+BURY_REPEAT_ORPHAN = Script("bury_repeat_orphan")
+FAREWELL = Script("farewell")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A script with its keys and arguments."""
+
+    script: Script
+    keys: Sequence[str]
+    args: Sequence[Argument]
+
+    def command(self) -> tuple[Any, ...]:
+        """As the arguments of one EVALSHA."""
+        return ("EVALSHA", self.script.sha, len(self.keys), *self.keys, *self.args)
+
+
+class Runner:
+    """Runs calls on an asyncio client, with redis-py's own Script, which loads a script that the server has lost."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._registered: dict[str, Any] = {}
+
+    async def __call__(self, call: Call) -> Any:
+        script = self._registered.get(call.script.sha)
+        if script is None:
+            script = self._registered[call.script.sha] = self._client.register_script(call.script.text)
+        return await script(keys=call.keys, args=call.args)
+
+
+def settle(keys: Keys, identity: str, done: Settlement, now: float) -> Call:
+    return Call(SETTLE, *_settle_arguments(keys, identity, done, now))
+
+
+def settle_and_fetch(
+    keys: Keys, identity: str, done: Settlement, now: float, queues: Sequence[str], queue_keys: Sequence[str]
+) -> Call:
+    head_keys, head_args = _settle_arguments(keys, identity, done, now)
+    return Call(SETTLE_AND_FETCH, [*head_keys, keys.paused_queues, *queue_keys], [*head_args, *queues])
+
+
+def _settle_arguments(
+    keys: Keys, identity: str, done: Settlement, now: float
+) -> tuple[Sequence[str], Sequence[Argument]]:
+    outcome = done.outcome
+    statistic = outcome.statistic
+    return (
+        (
+            keys.inprogress(identity),
+            keys.inprogress_identities,
+            keys.orphanings(done.jid),
+            keys.processed if statistic == "processed" else keys.failed,
+            keys.throughput(now),
+            outcome.target(keys),
+            keys.attempts(done.jid),
+            *done.locks,
+        ),
+        (
+            identity,
+            done.raw,
+            done.jid,
+            statistic,
+            repr(outcome.score) if outcome.files else "",
+            outcome.payload,
+            outcome.attempt,
+            len(done.locks),
+        ),
+    )
+
+
+def fetch(keys: Keys, identity: str, queues: Sequence[str], queue_keys: Sequence[str]) -> Call:
+    return Call(
+        FETCH,
+        [keys.inprogress(identity), keys.inprogress_identities, keys.paused_queues, *queue_keys],
+        [identity, *queues],
+    )
+
+
+def look(keys: Keys, identity: str) -> Call:
+    return Call(LOOK, [keys.inprogress(identity), keys.look(identity)], [_LOOK_TTL])
+
+
+def register(keys: Keys, identity: str, now: float) -> Call:
+    return Call(
+        REGISTER,
+        [keys.inprogress(identity), keys.look(identity), keys.inprogress_identities, keys.last_beat],
+        [identity, _LOOK_TTL, int(now)],
+    )
+
+
+def beat(keys: Keys, identity: str, now: float, queues: Sequence[str]) -> Call:
+    return Call(
+        BEAT,
+        [keys.inprogress_identities, keys.last_beat, keys.live_queues, keys.queues, keys.processes],
+        [identity, int(now), LIVE_QUEUES_TTL, *queues],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Burial:
+    """What is needed to file one job in dead: its id, its locks, the entry with its score, the attempt's record."""
+
+    jid: str
+    locks: Sequence[str]
+    outcome: Outcome
+
+
+def requeue(
+    keys: Keys,
+    identity: str,
+    raw: bytes,
+    queue: str,
+    look_number: int,
+    blame: bool,
+    max_orphanings: int,
+    burial: Burial,
+    now: float,
+) -> Call:
+    return Call(
+        REQUEUE,
+        [
+            keys.inprogress(identity),
+            keys.look(identity),
+            keys.queue(queue),
+            keys.queues,
+            keys.orphanings(burial.jid),
+            keys.dead,
+            keys.failed,
+            keys.throughput(now),
+            keys.attempts(burial.jid),
+            *burial.locks,
+        ],
+        [
+            raw,
+            look_number,
+            queue,
+            int(blame),
+            max_orphanings,
+            ORPHANINGS_TTL,
+            burial.jid,
+            repr(burial.outcome.score),
+            burial.outcome.payload,
+            burial.outcome.attempt,
+        ],
+    )
+
+
+def give_back(keys: Keys, identity: str, raw: bytes, queue: str) -> Call:
+    return Call(GIVE_BACK, [keys.inprogress(identity), keys.queue(queue)], [raw])
+
+
+def move_due(keys: Keys, source: str, entries: Sequence[tuple[bytes, bytes, str]]) -> Call:
+    """`entries`: the entry as stored, the job to push, the name of its queue."""
+    queue_keys = [keys.queue(queue) for _, _, queue in entries]
+    return Call(MOVE_DUE, [source, keys.queues, *queue_keys], [part for entry in entries for part in entry])
+
+
+def bury_due(keys: Keys, source: str, entry: bytes, payload: bytes, now: float) -> Call:
+    return Call(BURY_DUE, [source, keys.dead, keys.failed, keys.throughput(now)], [entry, repr(now), payload])
+
+
+def recover(
+    keys: Keys,
+    identity: str,
+    jobs: Sequence[tuple[bytes, str, str]],
+    threshold: float,
+    seen_gone: bool,
+    max_orphanings: int,
+    now: float,
+) -> Call:
+    """`jobs`: each job as listed, its jid, the name of its queue; newest first."""
+    job_keys = [key for _, jid, queue in jobs for key in (keys.queue(queue), keys.orphanings(jid))]
+    return Call(
+        RECOVER,
+        [
+            keys.inprogress(identity),
+            keys.process(identity),
+            keys.inprogress_identities,
+            keys.last_beat,
+            keys.repeat_orphans,
+            keys.queues,
+            *job_keys,
+        ],
+        [
+            identity,
+            repr(threshold),
+            int(seen_gone),
+            int(now),
+            max_orphanings,
+            ORPHANINGS_TTL,
+            *[part for raw, _, queue in jobs for part in (raw, queue)],
+        ],
+    )
+
+
+def bury_repeat_orphan(keys: Keys, raw: bytes, burial: Burial, now: float) -> Call:
+    return Call(
+        BURY_REPEAT_ORPHAN,
+        [
+            keys.repeat_orphans,
+            keys.dead,
+            keys.failed,
+            keys.throughput(now),
+            keys.orphanings(burial.jid),
+            keys.attempts(burial.jid),
+            *burial.locks,
+        ],
+        [raw, repr(burial.outcome.score), burial.outcome.payload, burial.jid, burial.outcome.attempt],
+    )
+
+
+def farewell(
+    keys: Keys, identity: str, acks: Sequence[bytes], jobs: Sequence[tuple[bytes, str]], forget: bool
+) -> Call:
+    """`acks`: jobs that only lack their ack. `jobs`: each job to requeue and the name of its queue, newest first."""
+    return Call(
+        FAREWELL,
+        [
+            keys.inprogress(identity),
+            keys.process(identity),
+            keys.workers(identity),
+            keys.processes,
+            keys.inprogress_identities,
+            keys.last_beat,
+            keys.look(identity),
+            *[keys.queue(queue) for _, queue in jobs],
+        ],
+        [identity, int(forget), len(acks), *acks, *[raw for raw, _ in jobs]],
+    )

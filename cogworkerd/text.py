@@ -1,0 +1,82 @@
+"""Text from outside, made fit to be stored or shown."""
+
+from __future__ import annotations
+
+import traceback
+import unicodedata
+from types import TracebackType
+
+ERROR_MESSAGE_LIMIT = 10_000
+RAW_PAYLOAD_LIMIT = 100_000
+BACKTRACE_LIMIT = 200
+_CUT = "... (cut)"
+_CAUSES_SHOWN = 5
+_FRAMES_SHOWN = 40
+
+# Control characters, line and paragraph separators, lone surrogates, and marks that reorder or hide text.
+_UNSHOWABLE_CATEGORIES = {"Cc", "Cf", "Zl", "Zp", "Cs", "Co"}
+
+
+def storable(text: str, limit: int) -> str:
+    """Valid UTF-8 of at most `limit` characters; what is cut is marked at its end."""
+    if len(text) > limit:
+        text = text[: limit - len(_CUT)] + _CUT
+    return text.encode("utf-8", "replace").decode()
+
+
+def storable_bytes(raw: bytes, limit: int) -> str:
+    """Bytes of any kind as valid text of at most `limit` characters."""
+    return storable(raw[: 4 * limit].decode("utf-8", "replace"), limit)
+
+
+def printable(text: str, limit: int = 200) -> str:
+    """One line that a terminal, a log or a process title can show: at most `limit` characters, the odd ones escaped."""
+    if len(text) > limit:
+        text = text[: limit - 3] + "..."
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_escape(char) for char in text)[: 6 * limit]
+
+
+def _escape(char: str) -> str:
+    if unicodedata.category(char) not in _UNSHOWABLE_CATEGORIES:
+        return char
+    return char.encode("unicode_escape").decode()
+
+
+def error_class(error: BaseException) -> str:
+    """The name of an error's class, as it is stored."""
+    return storable(str(type(error).__name__), 200)
+
+
+def error_message(error: BaseException) -> str:
+    """The message of an error, whatever its class makes of being asked for it."""
+    try:
+        text = str(error)
+        if not isinstance(text, str):
+            raise TypeError("not a string")
+    except BaseException as problem:
+        return f"{error_class(error)} (its message could not be made: {error_class(problem)})"
+    return storable(text, ERROR_MESSAGE_LIMIT)
+
+
+def traceback_text(error: BaseException) -> str:
+    """The frames of an error and of its first causes as plain lines; never a variable's value."""
+    blocks: list[str] = []
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen and len(blocks) < _CAUSES_SHOWN:
+        seen.add(id(current))
+        blocks.append(_one_traceback(current))
+        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
+    return "\n\nwhich came from this:\n\n".join(blocks)
+
+
+def _one_traceback(error: BaseException) -> str:
+    headline = f"{error_class(error)}: {storable(error_message(error), 1000)}"
+    return "".join(_frames(error.__traceback__)) + headline
+
+
+def _frames(frames: TracebackType | None) -> list[str]:
+    stack = traceback.StackSummary.extract(traceback.walk_tb(frames), limit=-_FRAMES_SHOWN, lookup_lines=True)
+    return stack.format()
