@@ -1,0 +1,275 @@
+"""App: the registry of jobs, settings and hooks."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ParamSpec, TypeVar, Unpack, overload
+
+from cogworkerd import payload as payloads
+from cogworkerd.client import Client, Push
+from cogworkerd.job import Call, Job, JobOptions, Options, check_options, due_at, due_in
+from cogworkerd.settings import Layer, Settings, combine, environment_layers
+from cogworkerd.store.keys import Keys
+
+P = ParamSpec("P")
+R = TypeVar("R")
+ChildHook = Callable[[], None]
+C = TypeVar("C", bound=ChildHook)
+
+
+class App:
+    """An application's jobs and settings.
+
+    Args:
+        redis_url: the server; a client looks at this and at the environment (COGWORKERD_REDIS_URL,
+            COGWORKERD_REDIS_URL_FILE, REDIS_URL) only. The environment wins.
+        imports: further modules that hold jobs, imported by the daemon and by `cogworkerd check`, never by a client.
+        settings: any setting of the README's table by its name.
+
+    Raises:
+        SettingsError: a setting is unknown or its value is not allowed.
+    """
+
+    def __init__(self, redis_url: str | None = None, *, imports: Sequence[str] = (), **settings: Any) -> None:
+        given = dict(settings)
+        if redis_url is not None:
+            given["redis_url"] = redis_url
+        self.layer = Layer("App(...)", given)
+        combine(self.layer)  # a mistake is an error where it stands
+        self.imports = tuple(imports)
+        self.jobs: dict[str, Job[..., Any]] = {}
+        self.start_hooks: list[ChildHook] = []
+        self.stop_hooks: list[ChildHook] = []
+        self._lock = threading.Lock()
+        self._client: Client | None = None
+        self._settings: Settings | None = None
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._after_fork)
+
+    @overload
+    def job(self, function: Callable[P, R], /) -> Job[P, R]: ...
+
+    @overload
+    def job(
+        self, function: None = None, /, *, name: str | None = None, **options: Unpack[JobOptions]
+    ) -> Callable[[Callable[P, R]], Job[P, R]]: ...
+
+    def job(
+        self, function: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Any
+    ) -> Any:
+        """Decorator: register a function, plain or async, as a job.
+
+        Args:
+            name: the job's name on the wire; default `<module>.<qualified name>`.
+            options: queue, retry, tags, meta (see `JobOptions`).
+
+        Raises:
+            TypeError, ValueError: an option is unknown or not allowed, the function cannot be found by a worker under
+                a stable name, or a second job has the name.
+        """
+        if function is None:
+            return functools.partial(self._register, name=name, options=options)
+        return self._register(function, name=name, options=options)
+
+    def _register(self, function: Callable[..., Any], *, name: str | None, options: dict[str, Any]) -> Job[..., Any]:
+        name = _job_name(function) if name is None else _check_name(name)
+        if name in self.jobs:
+            raise ValueError(f"a second job with the name {name!r}; the first is {_place(self.jobs[name].function)}")
+        job: Job[..., Any] = Job(self, function, name, check_options(Options(), options, name))
+        self.jobs[name] = job
+        return job
+
+    def push(
+        self,
+        name: str,
+        args: Sequence[Any] = (),
+        *,
+        kwargs: Mapping[str, Any] | None = None,
+        delay: Any = None,
+        at: Any = None,
+        **options: Unpack[JobOptions],
+    ) -> str | None:
+        """Enqueue a job by its name, also one that only another program knows.
+
+        Args:
+            name: what the worker knows it by.
+            args: positional arguments, JSON.
+            kwargs: keyword arguments, JSON; only Python workers know them.
+            delay: seconds or a timedelta; at: an aware datetime or epoch seconds; at most one of them.
+            options: as for `@app.job`; for a job of this app its own options are the defaults.
+
+        Returns and raises as `Job.enqueue`.
+        """
+        return self.send(self._named(name, args, kwargs, delay, at, dict(options)))
+
+    async def apush(
+        self,
+        name: str,
+        args: Sequence[Any] = (),
+        *,
+        kwargs: Mapping[str, Any] | None = None,
+        delay: Any = None,
+        at: Any = None,
+        **options: Unpack[JobOptions],
+    ) -> str | None:
+        """`push` for a running event loop."""
+        return await self.asend(self._named(name, args, kwargs, delay, at, dict(options)))
+
+    def enqueue_many(self, calls: Iterable[Call]) -> list[str | None]:
+        """Enqueue calls of several jobs in few round trips. Returns the ids, in order; raises as `Job.enqueue`."""
+        return self.send_many([call.job._build_call(call) for call in calls])
+
+    async def aenqueue_many(self, calls: Iterable[Call]) -> list[str | None]:
+        """`enqueue_many` for a running event loop."""
+        return await self.asend_many([call.job._build_call(call) for call in calls])
+
+    def on_child_start(self, hook: C) -> C:
+        """Decorator: called in each child after the fork, before its first job: open pools here.
+
+        A hook that raises is a failed start of the child.
+        """
+        self.start_hooks.append(_plain(hook, "on_child_start"))
+        return hook
+
+    def on_child_stop(self, hook: C) -> C:
+        """Decorator: called in each child before it leaves, for 2 s at most: flush here (atexit does not run)."""
+        self.stop_hooks.append(_plain(hook, "on_child_stop"))
+        return hook
+
+    @property
+    def settings(self) -> Settings:
+        """The settings that a client sees: App(...) and the environment."""
+        if self._settings is None:
+            self._settings = combine(self.layer, *_client_layers(environment_layers())).settings
+        return self._settings
+
+    @property
+    def client(self) -> Client:
+        with self._lock:
+            if self._client is None:
+                self._client = Client(self.settings.server(), Keys(self.settings.namespace))
+            return self._client
+
+    def use(self, settings: Settings) -> None:
+        """Make the daemon's settings those of this app's own pushes."""
+        with self._lock:
+            self._settings, self._client = settings, None
+
+    def build(
+        self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], options: Options, due: float | None
+    ) -> Push:
+        """A payload that is ready to be pushed. `args` and `kwargs` are checked JSON; `due` in epoch seconds."""
+        now = time.time()
+        queue = options.queue or payloads.DEFAULT_QUEUE
+        payload: dict[str, Any] = {
+            "class": name,
+            "args": args,
+            "queue": queue,
+            "jid": payloads.new_jid(),
+            "retry": options.retry,
+            "created_at": now,
+        }
+        if kwargs:
+            payload["kwargs"] = kwargs
+        if options.tags:
+            payload["tags"] = options.tags
+        if options.meta:
+            payload["meta"] = options.meta
+        if due is not None and due > now:
+            payload["at"] = due
+        else:
+            due = None
+            payload["enqueued_at"] = now
+        raw = payloads.dump(payload)
+        limit = self.settings.max_payload
+        if len(raw) > limit:
+            raise ValueError(
+                f"{name}: the job has {len(raw)} bytes, more than max_payload = {limit}: "
+                "store the data elsewhere and pass a reference to it"
+            )
+        return Push(payload["jid"], queue, raw, due)
+
+    def send(self, push: Push) -> str | None:
+        self.client.push([push])
+        return push.jid
+
+    def send_many(self, pushes: Sequence[Push]) -> list[str | None]:
+        self.client.push(pushes)
+        return [push.jid for push in pushes]
+
+    async def asend(self, push: Push) -> str | None:
+        await self.client.apush([push])
+        return push.jid
+
+    async def asend_many(self, pushes: Sequence[Push]) -> list[str | None]:
+        await self.client.apush(pushes)
+        return [push.jid for push in pushes]
+
+    def _named(
+        self,
+        name: str,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any] | None,
+        delay: Any,
+        at: Any,
+        options: dict[str, Any],
+    ) -> Push:
+        if isinstance(args, str | bytes) or not isinstance(args, Sequence):
+            raise TypeError(f"push({name!r}): args is a list of arguments, not {type(args).__name__}")
+        if delay is not None and at is not None:
+            raise TypeError(f"push({name!r}): give delay or at, not both")
+        due = due_in(delay) if delay is not None else due_at(at) if at is not None else None
+        known = self.jobs.get(name)
+        base = known.options if known else Options()
+        checked = payloads.check_json(list(args), "args")
+        checked_kwargs = payloads.check_json(dict(kwargs or {}), "kwargs")
+        return self.build(_check_name(name), checked, checked_kwargs, check_options(base, options, name), due)
+
+    def _after_fork(self) -> None:
+        self._lock = threading.Lock()
+        if self._client is not None:
+            self._client.after_fork()
+
+
+def _client_layers(layers: list[Layer]) -> list[Layer]:
+    """Only what a client needs: a daemon's variables in the environment are none of its business."""
+    wanted = ("redis_url", "namespace", "max_payload")
+    return [layer for layer in layers if next(iter(layer.values)) in wanted]
+
+
+def _plain(hook: C, kind: str) -> C:
+    if inspect.iscoroutinefunction(hook):
+        raise TypeError(f"{kind} takes a plain function, not an async one")
+    return hook
+
+
+def _check_name(name: Any) -> str:
+    if not isinstance(name, str) or not 0 < len(name) <= 200 or not name.isprintable():
+        raise ValueError(f"a job's name is a printable text of 1 to 200 characters, not {name!r:.80}")
+    return name
+
+
+def _job_name(function: Callable[..., Any]) -> str:
+    qualified = getattr(function, "__qualname__", None)
+    if not isinstance(qualified, str):
+        raise TypeError(f"@app.job takes a function, not {type(function).__name__}")
+    if "<lambda>" in qualified or "<locals>" in qualified:
+        raise ValueError(f"{qualified}: no worker can find it under a stable name; move it to the top of a module")
+    if "." in qualified:
+        raise ValueError(f"{qualified}: a method cannot be a job (which self?); use a function at the top of a module")
+    module = function.__module__
+    if module == "__main__":
+        spec = getattr(sys.modules["__main__"], "__spec__", None)
+        module = spec.name.removesuffix(".__main__") if spec is not None else module
+    return _check_name(f"{module}.{qualified}")
+
+
+def _place(function: Callable[..., Any]) -> str:
+    code = getattr(function, "__code__", None)
+    return f"at {code.co_filename}:{code.co_firstlineno}" if code else repr(function)

@@ -1,0 +1,274 @@
+"""Pushing jobs: one or many, now or later, blocking or from asyncio.
+
+The push of a job to its queue is the one write that matters. It is sent once and never repeated by us. Listing the
+queue travels behind it in the same packet and can fail without consequence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import weakref
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+import redis.asyncio
+import redis.exceptions
+
+from cogworkerd.errors import PushFailed, PushUnknown
+from cogworkerd.store.connection import Server
+from cogworkerd.store.keys import Keys
+
+log = logging.getLogger("cogworkerd.client")
+
+CHUNK_JOBS = 1000
+CHUNK_BYTES = 2**20
+
+Command = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """One job, ready to go.
+
+    Attributes:
+        raw: the payload.
+        due: epoch seconds, or None for now.
+    """
+
+    jid: str
+    queue: str
+    raw: bytes
+    due: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Jobs that travel in one packet: the commands that push come first, the listings of their queues behind."""
+
+    pushes: list[Push]
+    commands: list[Command]
+    must_work: int
+
+
+def _chunks(pushes: Iterable[Push], keys: Keys) -> Iterator[_Chunk]:
+    batch: list[Push] = []
+    size = 0
+    for push in pushes:
+        if batch and (len(batch) >= CHUNK_JOBS or size + len(push.raw) > CHUNK_BYTES):
+            yield _chunk(batch, keys)
+            batch, size = [], 0
+        batch.append(push)
+        size += len(push.raw)
+    if batch:
+        yield _chunk(batch, keys)
+
+
+def _chunk(pushes: list[Push], keys: Keys) -> _Chunk:
+    later = [part for push in pushes if push.due is not None for part in (repr(push.due), push.raw)]
+    now: dict[str, list[bytes]] = {}
+    for push in pushes:
+        if push.due is None:
+            now.setdefault(push.queue, []).append(push.raw)
+    commands: list[Command] = [("LPUSH", keys.queue(queue), *raws) for queue, raws in now.items()]
+    if later:
+        commands.append(("ZADD", keys.schedule, *later))
+    must_work = len(commands)
+    if now:
+        commands.append(("SADD", keys.queues, *now))
+    return _Chunk(pushes, commands, must_work)
+
+
+class _Progress:
+    """What is known about the jobs of one call."""
+
+    def __init__(self) -> None:
+        self.pushed: list[str] = []
+
+    def unknown(self, chunk: _Chunk, error: BaseException) -> PushUnknown:
+        return PushUnknown([push.jid for push in chunk.pushes], str(error) or type(error).__name__, self.pushed)
+
+    def not_sent(self, error: redis.exceptions.RedisError) -> redis.exceptions.RedisError:
+        return PushFailed(str(error), self.pushed) if self.pushed else error
+
+    def take(self, chunk: _Chunk, replies: list[Any]) -> None:
+        """Judge the replies of one chunk.
+
+        Raises:
+            RedisError: a command that pushes was refused; PushFailed when jobs of the same call went through before.
+        """
+        refused = [reply for reply in replies[: chunk.must_work] if isinstance(reply, Exception)]
+        if refused:
+            self._take_partly(chunk, replies)
+            raise PushFailed(str(refused[0]), self.pushed) if self.pushed else refused[0]
+        self.pushed.extend(push.jid for push in chunk.pushes)
+        for command, reply in zip(chunk.commands[chunk.must_work :], replies[chunk.must_work :], strict=True):
+            if isinstance(reply, Exception):
+                log.warning("could not list the queues %s: %s", ", ".join(command[2:]), reply)
+
+    def _take_partly(self, chunk: _Chunk, replies: list[Any]) -> None:
+        worked = {raw for command, reply in self._pairs(chunk, replies) for raw in command[2:]}
+        self.pushed.extend(push.jid for push in chunk.pushes if push.raw in worked)
+
+    @staticmethod
+    def _pairs(chunk: _Chunk, replies: list[Any]) -> list[tuple[Command, Any]]:
+        pairs = zip(chunk.commands[: chunk.must_work], replies[: chunk.must_work], strict=True)
+        return [(command, reply) for command, reply in pairs if not isinstance(reply, Exception)]
+
+
+def _listing_lost(chunk: _Chunk, replies: list[Any]) -> bool:
+    """The answers that matter have come; only the listing's is missing."""
+    return len(replies) >= chunk.must_work
+
+
+class Client:
+    """Pushes to one server. Safe across threads, forks and event loops.
+
+    Args:
+        server: where to.
+        keys: the names of the keys.
+    """
+
+    def __init__(self, server: Server, keys: Keys) -> None:
+        self.server = server
+        self.keys = keys
+        self._lock = threading.Lock()
+        self._pool: redis.ConnectionPool | None = None
+        self._async_pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopPool] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def push(self, pushes: Iterable[Push]) -> None:
+        """Send jobs, in chunks of bounded number and size, each in one packet.
+
+        Raises:
+            PushUnknown: sent, but the answer never came.
+            PushFailed: an earlier chunk went through, this one did not.
+            redis.exceptions.RedisError: nothing was pushed.
+        """
+        progress = _Progress()
+        pool = self._sync_pool()
+        for chunk in _chunks(pushes, self.keys):
+            try:
+                connection = pool.get_connection()
+            except redis.exceptions.RedisError as error:
+                raise progress.not_sent(error)
+            try:
+                replies = self._exchange(connection, chunk, progress)
+            finally:
+                pool.release(connection)
+            progress.take(chunk, replies)
+
+    @staticmethod
+    def _exchange(connection: Any, chunk: _Chunk, progress: _Progress) -> list[Any]:
+        replies: list[Any] = []
+        try:
+            connection.send_packed_command(connection.pack_commands(chunk.commands))
+            for _ in chunk.commands:
+                try:
+                    replies.append(connection.read_response())
+                except redis.exceptions.ResponseError as refusal:
+                    replies.append(refusal)
+        except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError) as error:
+            connection.disconnect()
+            if not _listing_lost(chunk, replies):
+                raise progress.unknown(chunk, error)
+            replies.extend([error] * (len(chunk.commands) - len(replies)))
+        except BaseException:
+            connection.disconnect()  # half-read: never to be used for somebody else's reply
+            raise
+        return replies
+
+    async def apush(self, pushes: Iterable[Push]) -> None:
+        """The same from a running event loop."""
+        progress = _Progress()
+        pool = await self._loop_pool()
+        for chunk in _chunks(pushes, self.keys):
+            try:
+                connection = await pool.get_connection()
+            except redis.exceptions.RedisError as error:
+                raise progress.not_sent(error)
+            try:
+                replies = await self._aexchange(connection, chunk, progress)
+            finally:
+                await pool.release(connection)
+            progress.take(chunk, replies)
+
+    @staticmethod
+    async def _aexchange(connection: Any, chunk: _Chunk, progress: _Progress) -> list[Any]:
+        replies: list[Any] = []
+        try:
+            await connection.send_packed_command(connection.pack_commands(chunk.commands))
+            for _ in chunk.commands:
+                try:
+                    replies.append(await connection.read_response())
+                except redis.exceptions.ResponseError as refusal:
+                    replies.append(refusal)
+        except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError) as error:
+            await connection.disconnect(nowait=True)
+            if not _listing_lost(chunk, replies):
+                raise progress.unknown(chunk, error)
+            replies.extend([error] * (len(chunk.commands) - len(replies)))
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        return replies
+
+    def _sync_pool(self) -> redis.ConnectionPool:
+        pool = self._pool
+        if pool is None:
+            with self._lock:
+                pool = self._pool = self._pool or self.server.pool()
+        return pool
+
+    async def _loop_pool(self) -> redis.asyncio.ConnectionPool:
+        loop = asyncio.get_running_loop()
+        held = self._async_pools.get(loop)
+        if held is None:
+            held = self._async_pools[loop] = _LoopPool(self.server.async_pool())
+            await held.open()
+        return held.pool
+
+    def after_fork(self) -> None:
+        """Forget what belongs to the parent: a lock that may be held there, and its event loops' pools.
+
+        The pools are kept alive, not closed: closing an asyncio connection in a child makes the parent deaf to it.
+        """
+        self._lock = threading.Lock()
+        _PARENTS_POOLS.append(self._async_pools)
+        self._async_pools = weakref.WeakKeyDictionary()
+
+    def close(self) -> None:
+        """Close the blocking connections. Those of event loops close with their loops."""
+        if self._pool is not None:
+            self._pool.disconnect()
+
+
+_PARENTS_POOLS: list[Any] = []
+
+
+class _LoopPool:
+    """A pool that closes when its event loop does.
+
+    `asyncio.run` and `Runner` finish the asynchronous generators of their loop before they close it, so one that waits
+    in its `try` gets to close the pool while the loop still turns.
+    """
+
+    def __init__(self, pool: redis.asyncio.ConnectionPool) -> None:
+        self.pool = pool
+        self._life = self._live()
+
+    async def open(self) -> None:
+        await anext(self._life)
+
+    async def _live(self) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            with contextlib.suppress(Exception):
+                await self.pool.aclose()
+

@@ -1,0 +1,80 @@
+"""`current_job()`: what a job's function can ask about the run it is in."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextvars import ContextVar
+from types import MappingProxyType
+from typing import Any
+
+from cogworkerd.payload import failures_of
+
+
+class JobContext:
+    """One run of a job; outside a job a detached one, which is false in a boolean test.
+
+    Attributes:
+        jid: the job's id; "" when detached.
+        name: the job's name.
+        queue: the queue it was fetched from.
+        attempt: 1 in the first run; 0 when detached.
+        tags: the job's tags.
+        payload: the whole payload as it was fetched, read-only.
+    """
+
+    __slots__ = ("_stopping", "attempt", "jid", "name", "payload", "queue", "tags")
+
+    def __init__(self, payload: Mapping[str, Any], queue: str, attempt: int, stopping: list[bool]) -> None:
+        self.payload = MappingProxyType(dict(payload))
+        self.jid: str = payload.get("jid", "")
+        self.name: str = payload.get("class", "")
+        self.queue = queue
+        self.attempt = attempt
+        tags = payload.get("tags")
+        self.tags: tuple[str, ...] = tuple(tags) if isinstance(tags, list) else ()
+        self._stopping = stopping
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the daemon was told to stop: a long job may look at this and end early."""
+        return self._stopping[0]
+
+    @property
+    def enqueued_at(self) -> float | None:
+        """When the job was last put on its queue, in epoch seconds."""
+        value = self.payload.get("enqueued_at")
+        return float(value) if isinstance(value, int | float) else None
+
+    @property
+    def log(self) -> logging.Logger:
+        """A standard logger for the job's own lines; they carry jid, job, queue and attempt."""
+        return logging.getLogger(self.name or "cogworkerd.job")
+
+    def __bool__(self) -> bool:
+        return bool(self.jid)
+
+    def __repr__(self) -> str:
+        return f"<JobContext {self.name} {self.jid}>" if self else "<JobContext detached>"
+
+
+_NEVER_STOPPING = [False]
+_DETACHED = JobContext({}, "", 0, _NEVER_STOPPING)
+_current: ContextVar[JobContext] = ContextVar("cogworkerd_job", default=_DETACHED)
+
+
+def current_job() -> JobContext:
+    """The run that the caller is in, or a detached context outside of a job."""
+    return _current.get()
+
+
+def enter(context: JobContext) -> None:
+    _current.set(context)
+
+
+def leave() -> None:
+    _current.set(_DETACHED)
+
+
+def context_of(payload: Mapping[str, Any], queue: str, stopping: list[bool]) -> JobContext:
+    return JobContext(payload, queue, failures_of(payload) + 1, stopping)

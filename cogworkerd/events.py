@@ -1,0 +1,86 @@
+"""Every event that the daemon logs: its name, its level, its fields and what it means. The one list of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Event:
+    """A happening. Code passes values for `fields`, all or some of them, and nothing else."""
+
+    name: str
+    level: str
+    meaning: str
+    fields: tuple[str, ...] = ()
+
+
+def _event(name: str, level: str, meaning: str, *fields: str) -> Event:
+    event = Event(name, level, meaning, fields)
+    ALL[name] = event
+    return event
+
+
+ALL: dict[str, Event] = {}
+JOB_FIELDS = ("jid", "job", "queue", "attempt")
+
+DAEMON_READY = _event("daemon.ready", "info", "every slot has said hello", "identity", "slots", "queues")
+DAEMON_WAITING = _event("daemon.waiting", "warning", "the first beat has not succeeded", "server", "error")
+DAEMON_QUIET = _event("daemon.quiet", "info", "fetching stopped; what runs goes on")
+DAEMON_RESUMED = _event("daemon.resumed", "info", "fetching again")
+DAEMON_STOPPING = _event("daemon.stopping", "info", "told to stop", "signal", "busy", "timeout")
+DAEMON_STOPPED = _event("daemon.stopped", "info", "everything is settled or handed back", "requeued", "kept")
+DAEMON_CRASHED = _event("daemon.crashed", "error", "a fault of cogworkerd itself; the daemon ends", "task")
+DAEMON_REGISTERED_ANEW = _event(
+    "daemon.registered_anew", "warning", "was cut off for longer than its presence lasts", "was_registered"
+)
+ROLL_STARTED = _event("roll.started", "info", "children are replaced one by one", "signal")
+ROLL_DONE = _event("roll.done", "info", "every child was replaced")
+ROLL_SAME_CODE = _event("roll.same_code", "warning", "with preload on, new children run the code loaded at start")
+PRELOAD_THREADS = _event(
+    "preload.threads", "warning", "importing the app left threads running; starting anew with preload off", "threads"
+)
+QUEUE_UNREAD_JOBS = _event("queue.not_read", "warning", "a registered job goes to a queue not read here", "job", "queue")
+SERVER_EVICTS = _event("server.evicts", "warning", "the server may evict jobs; use noeviction", "policy")
+
+JOB_START = _event("job.start", "debug", "a job begins")
+JOB_DONE = _event("job.done", "info", "a job ended well", "seconds")
+JOB_FAILED = _event(
+    "job.failed", "warning", "a job raised and will be tried again", "seconds", "error", "message", "retry_at"
+)
+JOB_DEAD = _event("job.dead", "error", "a job is in dead", "seconds", "error", "message")
+JOB_DISCARDED = _event("job.discarded", "warning", "a failed job was dropped by its hook", "seconds", "error", "message")
+JOB_UNPARSEABLE = _event("job.unparseable", "error", "bytes that are not a job went to dead", "queue", "reason")
+JOB_HOOK_FAILED = _event("job.hook_failed", "error", "a retry_in hook raised or answered nonsense", "error", "message")
+JOB_FORKED = _event("job.forked", "warning", "a job left a forked copy of itself behind; the copy ends", "copy")
+JOB_RETURNED = _event("job.returned", "info", "a job fetched too late went back to its queue", "slot", "jid", "queue")
+JOB_ORPHANED = _event(
+    "job.orphaned", "warning", "a job lost its process", "slot", "jid", "job", "queue", "blame", "result", "reason"
+)
+JOB_STRAY = _event("job.stray", "warning", "a job that no child holds was requeued", "jid", "queue", "result")
+JOB_VANISHED = _event(
+    "job.vanished", "warning", "the server lost a failed job's entry; it was filed all the same", "jid", "set"
+)
+
+CHILD_STARTED = _event("child.started", "debug", "a child was forked", "slot", "child")
+CHILD_LEFT = _event("child.left", "debug", "a child left as asked", "slot", "child")
+CHILD_DIED = _event("child.died", "error", "a child died", "slot", "child", "reason", "rss_kb", "respawn_in")
+CHILD_KILLED = _event("child.killed", "warning", "the supervisor killed a child", "slot", "child", "why")
+CHILD_HOOK_FAILED = _event("child.hook_failed", "error", "a start or stop hook of the app raised", "hook")
+CHILD_BOOT_FAILED = _event("child.boot_failed", "error", "a child could not start", "slot", "reason")
+CHILD_STACK = _event("child.stack", "info", "what a child is doing", "slot", "child", "phase", "jid", "stack")
+FORK_FAILED = _event("fork.failed", "warning", "the system refused a new process", "slot", "error", "retry_in")
+REPORT = _event("report", "debug", "a report of a child was read", "slot", "kind", "jid", "detail")
+
+SETTLED_BY_SUPERVISOR = _event("settle.done", "info", "an outcome left by a child was settled", "jid", "result")
+REDIS_AWAY = _event("redis.away", "warning", "the server is away", "site", "error")
+REDIS_REFUSING = _event("redis.refusing", "warning", "the server is there and refuses", "site", "error")
+REDIS_STILL = _event("redis.still_away", "warning", "the trouble goes on", "site", "failures", "seconds", "error")
+REDIS_BACK = _event("redis.back", "info", "available again", "site", "failures", "seconds")
+REDIS_ERROR = _event("redis.error", "error", "a command failed", "site", "error")
+
+DUE_MOVED = _event("due.moved", "debug", "due jobs went to their queues", "set", "count")
+DUE_BURIED = _event("due.buried", "error", "a due entry that is not a job went to dead", "set", "reason")
+RECOVERY_DONE = _event("recovery.done", "warning", "jobs of a dead daemon were requeued", "dead", "requeued", "repeated")
+EMBEDDED_STARTED = _event("embedded.started", "info", "a private server runs", "url")
+EMBEDDED_DIED = _event("embedded.died", "error", "the private server ended", "status")

@@ -1,0 +1,256 @@
+"""The log: structlog chains of our own, lines that never raise, and an output that may go away.
+
+The daemon's lines never pass through processors that the application configured. The application's own lines, by
+structlog or by the standard library, get the same look and the context of the job, unless it configured either itself.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, MutableMapping
+from typing import Any
+
+import structlog
+
+from cogworkerd.context import current_job
+from cogworkerd.events import Event
+from cogworkerd.text import printable, storable, traceback_text
+
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+MAX_LINE = 60_000
+_MAX_VALUE = 10_000
+_MAX_TRACEBACK = 30_000
+_MAX_DEPTH = 6
+
+EventDict = MutableMapping[str, Any]
+
+
+class SturdyOutput(io.RawIOBase):
+    """A file descriptor whose reader may end, whose disk may be full, whose terminal may be gone: writes never raise."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def isatty(self) -> bool:
+        try:
+            return os.isatty(self._fd)
+        except OSError:
+            return False
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data)
+        sent = 0
+        while sent < len(view):
+            try:
+                sent += os.write(self._fd, view[sent:])
+            except BlockingIOError:
+                time.sleep(0.001)
+            except OSError:
+                break  # nobody reads any more: what is lost is the line, not the job
+        return len(view)
+
+
+def open_missing_descriptors() -> None:
+    """Point descriptors 0 to 2 to the null device where they are closed, or a socket would get their numbers."""
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is fd
+
+
+def sturdy_streams() -> None:
+    """Replace sys.stdout and sys.stderr by streams that never raise for what the other end does."""
+    for name, fd in (("stdout", 1), ("stderr", 2)):
+        old = getattr(sys, name)
+        encoding = getattr(old, "encoding", None) or "utf-8"
+        buffered = io.BufferedWriter(SturdyOutput(fd))
+        setattr(sys, name, io.TextIOWrapper(buffered, encoding=encoding, errors="backslashreplace", line_buffering=True))
+
+
+def clean(value: Any, depth: int = 0) -> Any:
+    """A value that any renderer can take: JSON types, printable texts, nothing that raises or is endless."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return printable(value, _MAX_VALUE)
+    if isinstance(value, int):
+        return value if value.bit_length() < 1000 else f"an integer of {value.bit_length()} bits"
+    if isinstance(value, float):
+        return value if math.isfinite(value) else repr(value)
+    if depth < _MAX_DEPTH and isinstance(value, dict):
+        return {str(clean_text(key)): clean(item, depth + 1) for key, item in list(value.items())[:200]}
+    if depth < _MAX_DEPTH and isinstance(value, list | tuple):
+        return [clean(item, depth + 1) for item in value[:200]]
+    return clean_text(value)
+
+
+def clean_text(value: Any) -> str:
+    """Any value as one printable line."""
+    try:
+        text = value if isinstance(value, str) else repr(value)
+    except BaseException as error:
+        text = f"<{type(value).__name__}: its repr raises {type(error).__name__}>"
+    return printable(text, _MAX_VALUE)
+
+
+def _add_job(_: Any, __: str, event: EventDict) -> EventDict:
+    job = current_job()
+    if job:
+        event.setdefault("jid", job.jid)
+        event.setdefault("job", job.name)
+        event.setdefault("queue", job.queue)
+        event.setdefault("attempt", job.attempt)
+    return event
+
+
+def _add_time(_: Any, __: str, event: EventDict) -> EventDict:
+    now = time.time()
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
+    event["timestamp"] = f"{stamp}.{int(now * 1000) % 1000:03d}Z"
+    return event
+
+
+def _clean_all(_: Any, __: str, event: EventDict) -> EventDict:
+    trace = event.pop("exception", None)
+    cleaned = {clean_text(name): clean(value) for name, value in event.items()}
+    if trace:
+        cleaned["exception"] = storable(str(trace), _MAX_TRACEBACK)
+    return cleaned
+
+
+def _format_error(_: Any, __: str, event: EventDict) -> EventDict:
+    error = event.pop("exc_info", None)
+    if error is True:
+        error = sys.exc_info()[1]
+    if isinstance(error, tuple):
+        error = error[1]
+    if isinstance(error, BaseException):
+        event["exception"] = traceback_text(error)
+    return event
+
+
+_ORDER = ("timestamp", "level", "event")
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
+
+
+def _render_json(_: Any, __: str, event: EventDict) -> str:
+    head = {name: event.pop(name) for name in _ORDER if name in event}
+    line = _encode({**head, **event})
+    if len(line) > MAX_LINE:
+        line = _encode({**head, "cut": f"a line of {len(line)} characters", "start": line[: MAX_LINE // 2]})
+    return line
+
+
+class _Console:
+    """structlog's console renderer, with plain tracebacks: its default shows local variables once rich is installed."""
+
+    def __init__(self, colors: bool) -> None:
+        self._render = structlog.dev.ConsoleRenderer(
+            colors=colors, exception_formatter=structlog.dev.plain_traceback, pad_event_to=16
+        )
+
+    def __call__(self, logger: Any, name: str, event: EventDict) -> str:
+        return str(self._render(logger, name, event))[:MAX_LINE]
+
+
+class _Lines:
+    """What structlog calls a logger: takes rendered lines, each written in one piece."""
+
+    def __init__(self, fd: int, encoding: str) -> None:
+        self._output = SturdyOutput(fd)
+        self._encoding = encoding
+
+    def msg(self, line: str) -> None:
+        self._output.write((line + "\n").encode(self._encoding, "backslashreplace"))
+
+    debug = info = warning = error = critical = log = exception = msg
+
+
+class Log:
+    """The daemon's log. `emit` takes an event of events.py and values for its fields."""
+
+    def __init__(self, logger: Any, threshold: int) -> None:
+        self._logger = logger
+        self._threshold = threshold
+
+    def enabled(self, event: Event) -> bool:
+        return LEVELS[event.level] >= self._threshold
+
+    def emit(self, event: Event, *, exc_info: BaseException | None = None, **fields: Any) -> None:
+        if LEVELS[event.level] < self._threshold:
+            return
+        if exc_info is not None:
+            fields["exc_info"] = exc_info
+        getattr(self._logger, event.level)(event.name, **fields)
+
+
+class _StandardHandler(logging.Handler):
+    """Standard library records, rendered like ours."""
+
+    def __init__(self, logger: Any) -> None:
+        super().__init__()
+        self._target = logger
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            message = record.getMessage()
+        except BaseException as error:
+            message = f"{clean_text(record.msg)} (its arguments do not fit: {type(error).__name__})"
+        level = next((name for name, number in reversed(LEVELS.items()) if record.levelno >= number), "debug")
+        fields: dict[str, Any] = {"logger": record.name}
+        if record.exc_info:
+            fields["exc_info"] = record.exc_info
+        getattr(self._target, level)(message, **fields)
+
+
+def configure(log_format: str, log_level: str, fd: int = 1) -> Log:
+    """Set the log up for this process.
+
+    Args:
+        log_format: "console", "json", or "auto": console on a terminal, JSON lines otherwise.
+        log_level: the least important level shown.
+        fd: the descriptor that lines go to.
+    """
+    output = SturdyOutput(fd)
+    console = log_format == "console" or (log_format == "auto" and output.isatty())
+    encoding = (getattr(sys.stdout, "encoding", None) or "utf-8") if console else "utf-8"
+    chain: list[Callable[..., Any]] = [
+        structlog.processors.add_log_level,
+        _add_job,
+        _add_time,
+        _format_error,
+        _clean_all,
+        _Console(output.isatty()) if console else _render_json,
+    ]
+    threshold = LEVELS[log_level]
+    wrapper = structlog.make_filtering_bound_logger(threshold)
+    lines = _Lines(fd, encoding)
+    logger: Any = structlog.wrap_logger(lines, processors=chain, wrapper_class=wrapper, cache_logger_on_first_use=True)
+    _serve_application(chain, wrapper, lines, logger.bind(), threshold)
+    return Log(logger.bind(), threshold)
+
+
+def _serve_application(chain: list[Any], wrapper: Any, lines: _Lines, logger: Any, threshold: int) -> None:
+    if not structlog.is_configured():
+        structlog.configure(
+            processors=[structlog.contextvars.merge_contextvars, *chain],
+            wrapper_class=wrapper,
+            logger_factory=lambda *_: lines,
+        )
+    root = logging.getLogger()
+    if not root.handlers:
+        root.addHandler(_StandardHandler(logger))
+        root.setLevel(max(threshold, logging.INFO))

@@ -1,0 +1,1 @@
+"""What runs in a child: fetch, report, perform, report, settle, report."""
