@@ -60,9 +60,7 @@ class App:
         self, function: None = None, /, *, name: str | None = None, **options: Unpack[JobOptions]
     ) -> Callable[[Callable[P, R]], Job[P, R]]: ...
 
-    def job(
-        self, function: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Any
-    ) -> Any:
+    def job(self, function: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Any) -> Any:
         """Decorator: register a function, plain or async, as a job.
 
         Args:

@@ -138,9 +138,7 @@ class Client:
         self.keys = keys
         self._lock = threading.Lock()
         self._pool: redis.ConnectionPool | None = None
-        self._async_pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopPool] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._async_pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopPool] = weakref.WeakKeyDictionary()
 
     def push(self, pushes: Iterable[Push]) -> None:
         """Send jobs, in chunks of bounded number and size, each in one packet.
@@ -271,4 +269,3 @@ class _LoopPool:
         finally:
             with contextlib.suppress(Exception):
                 await self.pool.aclose()
-

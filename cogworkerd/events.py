@@ -40,7 +40,9 @@ ROLL_SAME_CODE = _event("roll.same_code", "warning", "with preload on, new child
 PRELOAD_THREADS = _event(
     "preload.threads", "warning", "importing the app left threads running; starting anew with preload off", "threads"
 )
-QUEUE_UNREAD_JOBS = _event("queue.not_read", "warning", "a registered job goes to a queue not read here", "job", "queue")
+QUEUE_UNREAD_JOBS = _event(
+    "queue.not_read", "warning", "a registered job goes to a queue not read here", "job", "queue"
+)
 SERVER_EVICTS = _event("server.evicts", "warning", "the server may evict jobs; use noeviction", "policy")
 
 JOB_START = _event("job.start", "debug", "a job begins")
@@ -49,7 +51,9 @@ JOB_FAILED = _event(
     "job.failed", "warning", "a job raised and will be tried again", "seconds", "error", "message", "retry_at"
 )
 JOB_DEAD = _event("job.dead", "error", "a job is in dead", "seconds", "error", "message")
-JOB_DISCARDED = _event("job.discarded", "warning", "a failed job was dropped by its hook", "seconds", "error", "message")
+JOB_DISCARDED = _event(
+    "job.discarded", "warning", "a failed job was dropped by its hook", "seconds", "error", "message"
+)
 JOB_UNPARSEABLE = _event("job.unparseable", "error", "bytes that are not a job went to dead", "queue", "reason")
 JOB_HOOK_FAILED = _event("job.hook_failed", "error", "a retry_in hook raised or answered nonsense", "error", "message")
 JOB_FORKED = _event("job.forked", "warning", "a job left a forked copy of itself behind; the copy ends", "copy")
@@ -81,6 +85,8 @@ REDIS_ERROR = _event("redis.error", "error", "a command failed", "site", "error"
 
 DUE_MOVED = _event("due.moved", "debug", "due jobs went to their queues", "set", "count")
 DUE_BURIED = _event("due.buried", "error", "a due entry that is not a job went to dead", "set", "reason")
-RECOVERY_DONE = _event("recovery.done", "warning", "jobs of a dead daemon were requeued", "dead", "requeued", "repeated")
+RECOVERY_DONE = _event(
+    "recovery.done", "warning", "jobs of a dead daemon were requeued", "dead", "requeued", "repeated"
+)
 EMBEDDED_STARTED = _event("embedded.started", "info", "a private server runs", "url")
 EMBEDDED_DIED = _event("embedded.died", "error", "the private server ended", "status")

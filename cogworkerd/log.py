@@ -77,7 +77,9 @@ def sturdy_streams() -> None:
         old = getattr(sys, name)
         encoding = getattr(old, "encoding", None) or "utf-8"
         buffered = io.BufferedWriter(SturdyOutput(fd))
-        setattr(sys, name, io.TextIOWrapper(buffered, encoding=encoding, errors="backslashreplace", line_buffering=True))
+        setattr(
+            sys, name, io.TextIOWrapper(buffered, encoding=encoding, errors="backslashreplace", line_buffering=True)
+        )
 
 
 def clean(value: Any, depth: int = 0) -> Any:

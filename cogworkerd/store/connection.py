@@ -107,9 +107,7 @@ class Server:
                 list(self._sentinels), sentinel_kwargs=self._sentinel_arguments(Retry(NoBackoff(), 0))
             )
             options.pop("connection_class", None)
-            return redis.sentinel.SentinelConnectionPool(
-                self._master, sentinel, retry=Retry(NoBackoff(), 0), **options
-            )
+            return redis.sentinel.SentinelConnectionPool(self._master, sentinel, retry=Retry(NoBackoff(), 0), **options)
         return redis.ConnectionPool(retry=Retry(NoBackoff(), 0), **options)
 
     def client(self) -> redis.Redis:

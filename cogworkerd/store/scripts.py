@@ -263,9 +263,7 @@ def bury_repeat_orphan(keys: Keys, raw: bytes, burial: Burial, now: float) -> Ca
     )
 
 
-def farewell(
-    keys: Keys, identity: str, acks: Sequence[bytes], jobs: Sequence[tuple[bytes, str]], forget: bool
-) -> Call:
+def farewell(keys: Keys, identity: str, acks: Sequence[bytes], jobs: Sequence[tuple[bytes, str]], forget: bool) -> Call:
     """`acks`: jobs that only lack their ack. `jobs`: each job to requeue and the name of its queue, newest first."""
     return Call(
         FAREWELL,

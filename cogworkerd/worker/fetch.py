@@ -1,0 +1,136 @@
+"""Fetching: which queues, in which order, and the wait when all are empty."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import redis.exceptions
+
+from cogworkerd.outcome import Settlement
+from cogworkerd.store import scripts
+from cogworkerd.store.keys import Keys
+from cogworkerd.worker.channel import Channel
+from cogworkerd.worker.page import Page
+from cogworkerd.worker.reports import Held, Result
+
+MAX_BLOCK = 5.0
+_RESULTS = {b"settled": Result.SETTLED, b"gone": Result.GONE, b"taken": Result.TAKEN}
+
+
+class QueueOrder:
+    """The order in which queues are looked at: by weight at random, or strictly as they stand."""
+
+    def __init__(self, queues: Sequence[tuple[str, int]], keys: Keys, strict: bool) -> None:
+        self._entries = [(name, keys.queue(name), 1.0 / weight) for name, weight in queues]
+        self._fixed = strict or len(queues) == 1
+        self._fixed_order = self._split(self._entries)
+
+    def draw(self) -> tuple[list[str], list[str]]:
+        """Names and keys of the queues, first one first.
+
+        By weight: sorting by random() ** (1 / weight) draws without replacement with these weights (Efraimidis and
+        Spirakis, 2006).
+        """
+        if self._fixed:
+            return self._fixed_order
+        return self._split(sorted(self._entries, key=lambda entry: random.random() ** entry[2], reverse=True))
+
+    @staticmethod
+    def _split(entries: list[tuple[str, str, float]]) -> tuple[list[str], list[str]]:
+        return [name for name, _, _ in entries], [key for _, key, _ in entries]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a fetch brought.
+
+    Attributes:
+        held: a job, or None.
+        paused: its queue is paused, so it must go back.
+        unregistered: the server does not know this identity (any more): nothing may be fetched.
+        problem: a queue could not be read; the server's sentence.
+    """
+
+    held: Held | None = None
+    paused: bool = False
+    unregistered: bool = False
+    problem: str = ""
+
+
+class Fetcher:
+    """Fetches for one slot.
+
+    Args:
+        slot: its number; slots begin their waits at different queues.
+        idle_interval: seconds; the longest between two looks of all idle slots together.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        keys: Keys,
+        identity: str,
+        page: Page,
+        queues: Sequence[tuple[str, int]],
+        strict: bool,
+        slot: int,
+        idle_interval: float,
+    ) -> None:
+        self._channel = channel
+        self._keys = keys
+        self._identity = identity
+        self._page = page
+        self._order = QueueOrder(queues, keys, strict)
+        self._names = [name for name, _ in queues]
+        self._turn = slot
+        self._idle_interval = idle_interval
+
+    def look(self) -> Found:
+        """One look at all queues."""
+        registration = self._page.registration
+        names, queue_keys = self._order.draw()
+        reply = self._channel.call(scripts.fetch(self._keys, self._identity, names, queue_keys))
+        return self._found(reply, names, registration)
+
+    def settle_and_look(self, done: Settlement, now: float) -> tuple[Result, Found]:
+        """Settle the job that ended and look at all queues, in one round trip."""
+        registration = self._page.registration
+        names, queue_keys = self._order.draw()
+        call = scripts.settle_and_fetch(self._keys, self._identity, done, now, names, queue_keys)
+        reply = self._channel.call(call)
+        return _RESULTS[reply[0]], self._found(reply[1:], names, registration)
+
+    def next_wait(self) -> str:
+        """The queue to wait on next: each in turn."""
+        self._turn += 1
+        return self._names[self._turn % len(self._names)]
+
+    def wait(self, queue: str) -> Found:
+        """Wait on one queue, as long as this slot's share of the looks allows."""
+        registration = self._page.registration
+        block = min(max(1, self._page.idle_slots) * self._idle_interval, MAX_BLOCK)
+        keys = self._keys
+        raw, paused = self._channel.wait_for_job(
+            keys.queue(queue), keys.inprogress(self._identity), keys.paused_queues, queue, block
+        )
+        return Found(Held(queue, raw, registration), paused) if raw is not None else Found()
+
+    def _found(self, reply: Any, names: list[str], registration: int) -> Found:
+        index, raw = reply[0], reply[1]
+        if index > 0:
+            return Found(Held(names[index - 1], raw, registration))
+        return Found(unregistered=index == -1, problem=raw.decode("utf-8", "replace") if index == -2 else "")
+
+    def settle(self, done: Settlement, now: float) -> Result:
+        """Settle alone, without a fetch."""
+        return _RESULTS[self._channel.call(scripts.settle(self._keys, self._identity, done, now))]
+
+    def give_back(self, held: Held) -> None:
+        """Put a job back that was not started; only a child whose parent is dead does this."""
+        self._channel.call(scripts.give_back(self._keys, self._identity, held.raw, held.queue))
+
+
+SERVER_TROUBLE = (redis.exceptions.RedisError, OSError)

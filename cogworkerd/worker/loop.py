@@ -1,0 +1,364 @@
+"""The life of a child: hello, then fetch, report, perform, report, settle, report, until it is told to leave."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cogworkerd import events
+from cogworkerd.outcome import Settlement
+from cogworkerd.store.keys import Keys
+from cogworkerd.store.outages import Outage, Trouble, classify
+from cogworkerd.worker import reports
+from cogworkerd.worker.channel import Channel
+from cogworkerd.worker.copies import ForkedCopies
+from cogworkerd.worker.fetch import SERVER_TROUBLE, Fetcher, Found
+from cogworkerd.worker.page import Page, clock
+from cogworkerd.worker.perform import Copy, Performer
+from cogworkerd.worker.reports import Deaf, Held, Report, Reporter, Result
+from cogworkerd.worker.settle import Settler
+from cogworkerd.worker.signals import ChildSignals
+from cogworkerd.worker.title import SlotTitle
+
+if TYPE_CHECKING:
+    from cogworkerd.app import App
+    from cogworkerd.log import Log
+    from cogworkerd.settings import Settings
+    from cogworkerd.store.connection import Server
+
+EXIT_LEFT = 0
+EXIT_FAULT = 70
+EXIT_BOOT = 75
+EXIT_IMPORT = 78
+
+STOP_HOOKS_TIME = 2.0
+_STALE_AFTER = 1.0
+_AWAY_PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)
+_REFUSING_PAUSES = (1.0, 2.0, 4.0, 8.0, 10.0)
+_QUIET_LOOK = 1.0
+_UNREGISTERED_PAUSE = 0.5
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What the supervisor hands to a child across the fork.
+
+    Attributes:
+        load: gives the app: the one imported before the fork, or an import in this child.
+        registry: what READY carries: empty, or a description of the app that this child imported.
+        life: read end of a pipe that ends with the supervisor.
+        stack_file: descriptor for stacks on demand, or None.
+        parent_signals_death: the kernel sends SIGTERM when the supervisor dies.
+    """
+
+    load: Callable[[], App]
+    registry: Callable[[App], bytes]
+    settings: Settings
+    server: Server
+    queues: tuple[tuple[str, int], ...] | None
+    identity: str
+    slot: int
+    tag: str
+    parent: int
+    page: Page
+    report_fd: int
+    life: int
+    stack_file: int | None
+    parent_signals_death: bool
+    log: Log
+
+
+def run(setup: Setup) -> int:
+    """Live as a child.
+
+    Returns:
+        The exit status: 0 left in order; others tell the supervisor why not.
+    """
+    title = SlotTitle(setup.slot, setup.tag)
+    title.show("starting")
+    child_signals = ChildSignals(
+        setup.parent, setup.life, setup.page, setup.settings.shutdown_timeout, setup.stack_file
+    )
+    child_signals.install()
+    if not setup.parent_signals_death:
+        child_signals.follow_parent_by_pipe()
+    if child_signals.orphaned:
+        return EXIT_LEFT
+    try:
+        app = setup.load()
+    except BaseException as error:
+        setup.log.emit(events.CHILD_BOOT_FAILED, exc_info=error, slot=setup.slot, reason="the import of the app failed")
+        return EXIT_IMPORT
+    if not _start_hooks(app, setup):
+        return EXIT_BOOT
+    return Child(app, setup, child_signals, title).live()
+
+
+def _start_hooks(app: App, setup: Setup) -> bool:
+    for hook in app.start_hooks:
+        try:
+            hook()
+        except BaseException as error:
+            setup.log.emit(events.CHILD_HOOK_FAILED, exc_info=error, hook=f"on_child_start {_name(hook)}")
+            return False
+    return True
+
+
+def _name(hook: Any) -> str:
+    return getattr(hook, "__qualname__", repr(hook))
+
+
+class Child:
+    """One slot's process."""
+
+    def __init__(self, app: App, setup: Setup, child_signals: ChildSignals, title: SlotTitle) -> None:
+        self._app = app
+        self._setup = setup
+        self._signals = child_signals
+        self._title = title
+        self._page = setup.page
+        self._log = setup.log
+        self._reporter = Reporter(setup.report_fd)
+        self._outbox = b""
+        self._copies = ForkedCopies()
+        keys = Keys(setup.settings.namespace)
+        self._channel = Channel(setup.server, f"cogworkerd-slot-{setup.slot}", self._connected)
+        settings = setup.settings
+        self._fetcher = Fetcher(
+            self._channel,
+            keys,
+            setup.identity,
+            setup.page,
+            setup.queues or tuple((queue, 1) for queue in queues_of(app)),
+            settings.strict_order,
+            setup.slot,
+            settings.fetch_idle_max_interval,
+        )
+        self._fetching = Outage(self._say("fetch"))
+        self._settling = Outage(self._say("settle"))
+        self._settler = Settler(self._fetcher, self._settling_failed, self._settling.worked, self._signals.wait)
+        self._performer = Performer(app, keys, setup.log, child_signals.stopping, title.show)
+        self._jobs_left = settings.max_jobs_per_child
+        self._shown_idle = False
+
+    def live(self) -> int:
+        """Say hello, work until told to leave, run the stop hooks."""
+        try:
+            self._send(reports.frame(Report.READY, self._setup.registry(self._app)))
+            self._work()
+        except Deaf:
+            pass
+        except Copy:
+            self._leave_as_a_copy()
+        self._leave()
+        return EXIT_LEFT
+
+    @property
+    def _leaving(self) -> bool:
+        return self._signals.stopping[0] or self._reporter.deaf or self._signals.orphaned or self._jobs_left == 0
+
+    def _may_fetch(self) -> bool:
+        return not self._leaving and self._page.may_fetch(clock())
+
+    def _work(self) -> None:
+        found = self._fetch()
+        while True:
+            held = self._start(found)
+            if held is None:
+                if self._leaving:
+                    return
+                found = self._fetch()
+                continue
+            done = self._perform(held)
+            found = self._settle(done, held)
+
+    def _start(self, found: Found | None) -> Held | None:
+        """Report STARTED for a fetched job, or give it back: it came after an order to stop or be quiet, or from a
+        queue that is paused."""
+        if found is None or found.held is None:
+            return None
+        held = found.held
+        if self._leaving or self._page.quiet or found.paused:
+            self._return(held)
+            return None
+        self._send(reports.with_job(Report.STARTED, held.queue, held.raw))
+        self._shown_idle = False
+        return held
+
+    def _return(self, held: Held) -> None:
+        if self._signals.orphaned:
+            with contextlib.suppress(*SERVER_TROUBLE):
+                self._fetcher.give_back(held)
+        else:
+            self._send(reports.with_job(Report.RETURNED, held.queue, held.raw))
+
+    def _perform(self, held: Held) -> Settlement:
+        began = time.monotonic()
+        done = self._performer.perform(held)
+        self._signals.restore()
+        self._copies.reap()
+        with contextlib.suppress(Deaf):  # nobody to tell: settle all the same
+            self._send(reports.frame(Report.PERFORMED, done.outcome.encode()))
+        if time.monotonic() - began > _STALE_AFTER:
+            self._channel.drop_if_stale()
+        if self._jobs_left:
+            self._jobs_left -= 1
+        return done
+
+    def _settle(self, done: Settlement, held: Held) -> Found | None:
+        fetch = self._may_fetch()
+        result, found = self._settler.settle(done, fetch)
+        if result is Result.GONE and self._page.registration != held.registration:
+            result = Result.TAKEN
+        self._queue(reports.finished(result))
+        if found is None or found.held is None:
+            self._note_nothing_found(found)
+        return found
+
+    def _note_nothing_found(self, found: Found | None) -> None:
+        """IDLE follows every fetch that brought no job, also one whose answer never came."""
+        with contextlib.suppress(Deaf):
+            self._report_idle("")
+        if found is not None:
+            self._consider(found)
+
+    def _fetch(self) -> Found | None:
+        """One turn of the search for a job: a look at all queues, then a wait on one of them."""
+        self._copies.reap()
+        if not self._may_fetch():
+            self._wait_for_permission()
+            return None
+        try:
+            found = self._fetcher.look()
+            if found.held is None and self._consider(found):
+                queue = self._fetcher.next_wait()
+                self._report_idle(queue)
+                if self._may_fetch():
+                    found = self._fetcher.wait(queue)
+        except SERVER_TROUBLE as error:
+            self._report_idle("")
+            self._fetching_failed(error)
+            return None
+        self._fetching.worked()
+        if found.held is None:
+            self._report_idle("")
+        return found
+
+    def _consider(self, found: Found) -> bool:
+        """Whether it makes sense to wait for a job now."""
+        if found.unregistered:
+            self._signals.wait(_UNREGISTERED_PAUSE)
+            return False
+        if found.problem:
+            self._log.emit(events.REDIS_ERROR, site="fetch", error=found.problem)
+            self._signals.wait(1.0)
+            return False
+        return True
+
+    def _wait_for_permission(self) -> None:
+        self._report_idle("")
+        if not self._leaving:
+            self._signals.wait(_QUIET_LOOK)
+
+    def _report_idle(self, queue: str) -> None:
+        self._send(reports.idle(queue))
+        if not self._shown_idle:
+            self._title.show("idle")
+            self._shown_idle = True
+
+    def _queue(self, data: bytes) -> None:
+        """A report that travels with the next one, in one write."""
+        self._outbox += data
+
+    def _send(self, data: bytes) -> None:
+        outbox, self._outbox = self._outbox, b""
+        self._reporter.send(outbox + data)
+
+    def _connected(self, client_id: int) -> None:
+        with contextlib.suppress(Deaf):
+            self._send(reports.connected(client_id))
+
+    def _fetching_failed(self, error: BaseException) -> None:
+        trouble = classify(error)
+        if trouble is Trouble.OTHER:
+            self._log.emit(events.REDIS_ERROR, site="fetch", error=str(error))
+            self._signals.wait(1.0)
+            return
+        pauses = _REFUSING_PAUSES if trouble is Trouble.REFUSING else _AWAY_PAUSES
+        pause = pauses[min(self._fetching.count, len(pauses) - 1)]
+        self._fetching.failed(error)
+        self._signals.wait(pause * random.uniform(0.8, 1.2))
+
+    def _settling_failed(self, error: BaseException) -> None:
+        if classify(error) is Trouble.OTHER:
+            self._log.emit(events.REDIS_ERROR, site="settle", error=str(error))
+        else:
+            self._settling.failed(error)
+
+    def _say(self, site: str) -> Callable[[str, int, float, str], None]:
+        lines = {
+            "away": events.REDIS_AWAY,
+            "refusing": events.REDIS_REFUSING,
+            "still": events.REDIS_STILL,
+            "back": events.REDIS_BACK,
+        }
+
+        def say(kind: str, failures: int, seconds: float, error: str) -> None:
+            event = lines[kind]
+            values = {"site": f"slot-{self._setup.slot} {site}", "failures": failures, "seconds": round(seconds, 1)}
+            values["error"] = error
+            self._log.emit(event, **{name: values[name] for name in event.fields})
+
+        return say
+
+    def _leave(self) -> None:
+        with contextlib.suppress(Deaf):
+            if self._outbox:
+                self._send(b"")
+        self._title.show("leaving")
+        self._performer.close()
+        _stop_hooks(self._app, self._log)
+        self._channel.close()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+
+    def _leave_as_a_copy(self) -> None:
+        self._log.emit(events.JOB_FORKED, copy=os.getpid())
+        self._copies.announce()
+        os._exit(0)
+
+
+class _HookTime(BaseException):
+    """A stop hook has used its time up."""
+
+
+def _stop_hooks(app: App, log: Log) -> None:
+    def time_is_up(number: int, frame: Any) -> None:
+        raise _HookTime(f"more than {STOP_HOOKS_TIME:g} s")
+
+    if not app.stop_hooks:
+        return
+    signal.signal(signal.SIGALRM, time_is_up)
+    for hook in app.stop_hooks:
+        try:
+            # It repeats: an exception that lands in a destructor is swallowed.
+            signal.setitimer(signal.ITIMER_REAL, STOP_HOOKS_TIME, 0.2)
+            hook()
+        except BaseException as error:
+            log.emit(events.CHILD_HOOK_FAILED, exc_info=error, hook=f"on_child_stop {_name(hook)}")
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def queues_of(app: App) -> list[str]:
+    """ "default" and every queue that a registered job names."""
+    names = {job.queue for job in app.jobs.values()}
+    return ["default", *sorted(names - {"default"})]
