@@ -24,6 +24,21 @@ def _event(name: str, level: str, meaning: str, *fields: str) -> Event:
 ALL: dict[str, Event] = {}
 JOB_FIELDS = ("jid", "job", "queue", "attempt")
 
+DAEMON_START = _event(
+    "daemon.start",
+    "info",
+    "what was started",
+    "version",
+    "app",
+    "server",
+    "server_version",
+    "queues",
+    "slots",
+    "slots_by",
+    "jobs",
+    "cron_entries",
+    "url",
+)
 DAEMON_READY = _event("daemon.ready", "info", "every slot has said hello", "identity", "slots", "queues")
 DAEMON_WAITING = _event("daemon.waiting", "warning", "the first beat has not succeeded", "server", "error")
 DAEMON_QUIET = _event("daemon.quiet", "info", "fetching stopped; what runs goes on")
@@ -40,9 +55,7 @@ ROLL_SAME_CODE = _event("roll.same_code", "warning", "with preload on, new child
 PRELOAD_THREADS = _event(
     "preload.threads", "warning", "importing the app left threads running; starting anew with preload off", "threads"
 )
-QUEUE_UNREAD_JOBS = _event(
-    "queue.not_read", "warning", "a registered job goes to a queue not read here", "job", "queue"
-)
+QUEUE_NOT_READ = _event("queue.not_read", "warning", "a job goes to a queue that is not read here", "job", "queue")
 SERVER_EVICTS = _event("server.evicts", "warning", "the server may evict jobs; use noeviction", "policy")
 
 JOB_START = _event("job.start", "debug", "a job begins")
@@ -51,9 +64,7 @@ JOB_FAILED = _event(
     "job.failed", "warning", "a job raised and will be tried again", "seconds", "error", "message", "retry_at"
 )
 JOB_DEAD = _event("job.dead", "error", "a job is in dead", "seconds", "error", "message")
-JOB_DISCARDED = _event(
-    "job.discarded", "warning", "a failed job was dropped by its hook", "seconds", "error", "message"
-)
+JOB_DISCARDED = _event("job.discarded", "warning", "its hook dropped a failed job", "seconds", "error", "message")
 JOB_UNPARSEABLE = _event("job.unparseable", "error", "bytes that are not a job went to dead", "queue", "reason")
 JOB_HOOK_FAILED = _event("job.hook_failed", "error", "a retry_in hook raised or answered nonsense", "error", "message")
 JOB_FORKED = _event("job.forked", "warning", "a job left a forked copy of itself behind; the copy ends", "copy")

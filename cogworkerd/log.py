@@ -18,6 +18,7 @@ from typing import Any
 
 import structlog
 
+from cogworkerd import events
 from cogworkerd.context import current_job
 from cogworkerd.events import Event
 from cogworkerd.text import printable, storable, traceback_text
@@ -32,7 +33,7 @@ EventDict = MutableMapping[str, Any]
 
 
 class SturdyOutput(io.RawIOBase):
-    """A file descriptor whose reader may end, whose disk may be full, whose terminal may be gone: writes never raise."""
+    """A descriptor whose reader may end, whose disk may be full, whose terminal may be gone: writes never raise."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -256,3 +257,27 @@ def _serve_application(chain: list[Any], wrapper: Any, lines: _Lines, logger: An
     if not root.handlers:
         root.addHandler(_StandardHandler(logger))
         root.setLevel(max(threshold, logging.INFO))
+
+
+_OUTAGE_EVENTS = {
+    "away": events.REDIS_AWAY,
+    "refusing": events.REDIS_REFUSING,
+    "still": events.REDIS_STILL,
+    "back": events.REDIS_BACK,
+}
+
+
+def tell_outage(log: Log, site: str) -> Callable[[str, int, float, str], None]:
+    """What an `Outage` of this site calls to have its lines logged."""
+
+    def say(kind: str, failures: int, seconds: float, error: str) -> None:
+        event = _OUTAGE_EVENTS[kind]
+        values: dict[str, Any] = {
+            "site": site,
+            "failures": failures,
+            "seconds": round(seconds, 1),
+            "error": error,
+        }
+        log.emit(event, **{name: values[name] for name in event.fields})
+
+    return say

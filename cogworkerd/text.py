@@ -73,7 +73,7 @@ def traceback_text(error: BaseException) -> str:
 
 
 def _one_traceback(error: BaseException) -> str:
-    headline = f"{error_class(error)}: {storable(error_message(error), 1000)}"
+    headline = f"{error_class(error)}: {printable(error_message(error), 1000)}"
     return "".join(_frames(error.__traceback__)) + headline
 
 

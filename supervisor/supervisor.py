@@ -1,0 +1,601 @@
+"""The supervisor's life: boot, run, quiet, drain, leave."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+import cogworkerd
+from cogworkerd import events
+from cogworkerd.app import App
+from cogworkerd.log import Log
+from cogworkerd.settings import Settings
+from cogworkerd.store import scripts
+from cogworkerd.store.connection import Server
+from cogworkerd.store.keys import Keys
+from cogworkerd.store.outages import is_authentication
+from cogworkerd.worker import loop as child_loop
+from cogworkerd.worker.page import Page
+
+from . import descriptors
+from .bell import Bells
+from .burial import queue_for
+from .crew import Crew, Hooks, freeze
+from .death import parent_death_signal
+from .heartbeat import BEAT_EVERY, Heartbeat
+from .host import SignOfLife, machine, new_identity
+from .ledger import Ledger
+from .link import SERVER_TROUBLE, Link
+from .phase import HANDLED, Order, Phase, order
+from .poller import POLL_EVERY, Poller
+from .reconciler import RECONCILE_EVERY, Reconciler
+from .recovery import Recovery
+from .resolver import ResolvingLoop
+from .server_check import ServerFacts, UnfitServer, look_at_server
+from .slot import Slot
+from .titles import SupervisorTitle
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_CONFIG = 78
+
+RESUME_DELAY = 0.1
+FIRST_BEAT_EVERY = 1.0
+LEAVE_TIMEOUT = 5.0
+_AFTER_KILL = 2.0
+_TITLE_EVERY = 0.05
+_SWEEP_EVERY = 1.0
+_RECOVERY_EVERY = 5.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run.
+
+    Attributes:
+        target: the app as the command line names it, for the start line.
+        app: imported before the fork, or None: each child imports it.
+        load: imports the app, in a child.
+        slots_by: where the number of slots comes from, in words.
+        url_hint: the URL to reach an embedded server with, or "".
+        keep: descriptors that children keep (an embedded server's life).
+        early: signals that came before the supervisor could handle them.
+    """
+
+    target: str
+    app: App | None
+    load: Callable[[], App]
+    settings: Settings
+    concurrency: int
+    slots_by: str
+    tag: str
+    log: Log
+    url_hint: str = ""
+    keep: frozenset[int] = frozenset()
+    early: tuple[signal.Signals, ...] = ()
+
+
+class Supervisor:
+    """One daemon. `run` returns its exit status."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._settings = plan.settings
+        self._log = plan.log
+        self._keys = Keys(plan.settings.namespace)
+        self._server: Server = plan.settings.server()
+        self._title = SupervisorTitle(plan.tag)
+        self._queues: tuple[tuple[str, int], ...] = plan.settings.queues or ()
+        if not self._queues and plan.app is not None:
+            self._queues = tuple((name, 1) for name in child_loop.queues_of(plan.app))
+        self._phase = Phase.BOOTING
+        self._status = EXIT_OK
+        self._pid = os.getpid()
+        self._rolling: asyncio.Task[None] | None = None
+        self._roll_again = False
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._deadline = 0.0
+
+    def run(self) -> int:
+        """Run until told to stop.
+
+        Returns:
+            0 stopped as asked, 1 failed, 78 the configuration is to blame and nothing was fetched.
+        """
+        self._title.show(0, self._plan.concurrency, ["starting"])
+        self._terminal = _controlling_terminal()
+        inherited = descriptors.open_descriptors()
+        if self._plan.app is not None:
+            freeze()
+        self._death_signal = parent_death_signal()
+        self._loop = ResolvingLoop()
+        asyncio.set_event_loop(self._loop)
+        try:
+            return self._loop.run_until_complete(self._live(inherited))
+        finally:
+            self._close_loop()
+
+    def _close_loop(self) -> None:
+        pending = asyncio.all_tasks(self._loop)
+        for task in pending:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
+        asyncio.set_event_loop(None)
+
+    # ---- life -------------------------------------------------------------------------------------------
+
+    async def _live(self, inherited: set[int]) -> int:
+        self._build(inherited)
+        self._install_signals()
+        if not await self._first_beat():
+            await self._close_connections()
+            return self._status
+        self._start_working()
+        await self._stop_asked.wait()
+        await self._drain()
+        await self._say_farewell()
+        await self._close_connections()
+        return self._status
+
+    def _build(self, inherited: set[int]) -> None:
+        self._stop_asked = asyncio.Event()
+        self._stop_now = asyncio.Event()
+        self._place = asyncio.Event()
+        self._identity = new_identity()
+        self._life = SignOfLife(self._identity)
+        self._page = Page()
+        self._life_read, self._life_write = os.pipe()
+        self._ledger = Ledger()
+        self._link = Link(self._server, self._log)
+        keep = {self._page.fd, self._life.fd, self._life_read, *self._plan.keep} - {None}
+        self._crew = Crew(
+            self._plan.concurrency,
+            self._loop,
+            self._page,
+            self._ledger,
+            self._link,
+            self._log,
+            self._setup,
+            Hooks(self._reports_came, self._place.set, self._registry_came, self._import_failed),
+            inherited,
+            {fd for fd in keep if fd is not None},
+            self._settings.boot_timeout,
+        )
+        self._heartbeat = Heartbeat(
+            self._link,
+            self._keys,
+            self._identity,
+            self._page,
+            self._ledger,
+            self._crew.slots,
+            self._description(),
+            self._queue_names,
+            lambda: self._phase.value,
+        )
+        self._poller = Poller(self._link, self._keys, self._log)
+        self._reconciler = Reconciler(
+            self._link,
+            self._keys,
+            self._identity,
+            self._ledger,
+            self._settings.max_orphanings,
+            self._log,
+            self._crew.read_all,
+        )
+        self._recovery = Recovery(
+            self._link,
+            self._keys,
+            self._identity,
+            self._settings.orphan_threshold,
+            self._settings.max_orphanings,
+            self._log,
+        )
+        self._bells = Bells(
+            self._server, self._link, self._keys, self._ledger, self._crew.wake, lambda: self._poller.paused
+        )
+
+    def _description(self) -> dict[str, Any]:
+        return {
+            "hostname": socket.gethostname(),
+            "pid": os.getpid(),
+            "concurrency": self._plan.concurrency,
+            "started_at": time.time(),
+            "tag": self._plan.tag,
+            "fetch": "reliable",
+            "machine": machine(),
+        }
+
+    def _queue_names(self) -> list[str]:
+        return [name for name, weight in self._queues for _ in range(weight)]
+
+    def _setup(self, slot: Slot, report_fd: int) -> child_loop.Setup:
+        """What a fresh child is given; called in the child."""
+        death_signal = self._death_signal
+        preloaded = self._plan.app
+        return child_loop.Setup(
+            load=self._plan.load if preloaded is None else lambda: preloaded,
+            registry=_no_registry if preloaded is not None else _registry_of,
+            settings=self._settings,
+            server=self._server,
+            queues=self._queues or None,
+            identity=self._identity,
+            slot=slot.number,
+            tag=self._plan.tag,
+            parent=self._pid,
+            page=self._page,
+            report_fd=report_fd,
+            life=self._life_read,
+            stack_file=slot.stack_file,
+            parent_signals_death=death_signal is not None and death_signal(),
+            log=self._log,
+        )
+
+    async def _first_beat(self) -> bool:
+        """Beat until one succeeds, once a second. Nothing is fetched before.
+
+        Returns:
+            False: told to stop, or there is no sense in going on.
+        """
+        told = False
+        while not self._stop_asked.is_set():
+            try:
+                facts = await look_at_server(self._link.redis)
+                await self._reconciler.register()
+                await self._heartbeat.beat()
+            except UnfitServer as unfit:
+                return self._give_up(str(unfit))
+            except SERVER_TROUBLE as error:
+                if is_authentication(error):
+                    return self._give_up(f"{self._server.masked} refuses the name or the password: {error}")
+                if not told:
+                    self._log.emit(events.DAEMON_WAITING, server=self._server.masked, error=str(error))
+                    told = True
+                self._link.failed("first beat", error)
+                self._show_title()
+                await self._pause(FIRST_BEAT_EVERY)
+                continue
+            self._link.worked("first beat")
+            self._tell_start(facts)
+            return True
+        return False
+
+    def _give_up(self, reason: str) -> bool:
+        self._log.emit(events.REDIS_ERROR, site="first beat", error=reason)
+        self._status = EXIT_CONFIG
+        return False
+
+    def _tell_start(self, facts: ServerFacts) -> None:
+        app = self._plan.app
+        self._log.emit(
+            events.DAEMON_START,
+            version=cogworkerd.__version__,
+            app=self._plan.target,
+            server=self._server.masked,
+            server_version=facts.version,
+            queues=" ".join(f"{name},{weight}" if weight > 1 else name for name, weight in self._queues),
+            slots=self._plan.concurrency,
+            slots_by=self._plan.slots_by,
+            jobs=len(app.jobs) if app is not None else "each child imports the app",
+            cron_entries=0,
+            **({"url": self._plan.url_hint} if self._plan.url_hint else {}),
+        )
+        for policy in facts.evicting_policies:
+            self._log.emit(events.SERVER_EVICTS, policy=policy)
+        read = {name for name, _ in self._queues}
+        for job in app.jobs.values() if app is not None else ():
+            if job.queue not in read:
+                self._log.emit(events.QUEUE_NOT_READ, job=job.name, queue=job.queue)
+
+    def _start_working(self) -> None:
+        if self._phase is Phase.BOOTING:
+            self._phase = Phase.QUIET if self._page.quiet else Phase.RUNNING
+        self._loop.add_signal_handler(signal.SIGCHLD, self._crew.look_for_deaths)
+        self._crew.open()
+        self._spawn(self._keep("heartbeat", self._beat, BEAT_EVERY))
+        self._spawn(self._keep("publish", self._publish, 1.0))
+        self._spawn(self._poll_for_ever())
+        self._spawn(self._reconcile_for_ever())
+        self._spawn(self._keep("recovery", self._recover, _RECOVERY_EVERY))
+        self._spawn(self._keep("sweep", self._sweep, _SWEEP_EVERY))
+        self._spawn(self._tell_when_ready())
+        for name, _ in self._queues:
+            self._spawn(self._bells.watch(name))
+        self._show_title()
+
+    # ---- coroutines -------------------------------------------------------------------------------------
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self._log.emit(events.DAEMON_CRASHED, exc_info=task.exception(), task=task.get_name())
+            self._status = EXIT_FAILED
+            self._stop(signal.SIGTERM)
+
+    async def _keep(self, site: str, turn: Callable[[], Awaitable[None]], every: float) -> None:
+        """Take turns for ever. The server's trouble never ends it."""
+        while True:
+            began = self._loop.time()
+            try:
+                await turn()
+            except SERVER_TROUBLE as error:
+                self._link.failed(site, error)
+            else:
+                self._link.worked(site)
+            self._show_title()
+            await asyncio.sleep(max(0.0, began + every - self._loop.time()))
+
+    async def _beat(self) -> None:
+        if self._heartbeat.late:
+            await self._register_anew()
+        await self._heartbeat.beat()
+
+    async def _register_anew(self) -> None:
+        """Cut off for longer than the presence lives: others may have taken jobs over. The number goes up first."""
+        self._page.raise_registration()
+        was = await self._reconciler.register()
+        self._recovery.interrupted()
+        self._log.emit(events.DAEMON_REGISTERED_ANEW, was_registered=was)
+
+    async def _publish(self) -> None:
+        await self._heartbeat.publish()
+
+    async def _poll_for_ever(self) -> None:
+        while True:
+            more = False
+            if self._phase is Phase.RUNNING:
+                try:
+                    more = await self._poller.poll(time.time())
+                except SERVER_TROUBLE as error:
+                    self._link.failed("poller", error)
+                else:
+                    self._link.worked("poller")
+            await asyncio.sleep(0.0 if more else POLL_EVERY)
+
+    async def _reconcile_for_ever(self) -> None:
+        while True:
+            await self._reconciler.reconcile()
+            if self._ledger.unsettled or self._ledger.orphans:
+                await asyncio.sleep(0.2)  # something could not be placed: soon again, but no storm
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._place.wait(), RECONCILE_EVERY)
+            self._place.clear()
+
+    async def _recover(self) -> None:
+        if self._phase in (Phase.RUNNING, Phase.QUIET):
+            try:
+                await self._recovery.turn(time.monotonic())
+            except SERVER_TROUBLE:
+                self._recovery.interrupted()
+                raise
+
+    async def _sweep(self) -> None:
+        self._crew.look_for_deaths()
+        self._crew.kill_those_that_do_not_say_hello()
+
+    async def _tell_when_ready(self) -> None:
+        while not self._crew.all_ready:
+            await asyncio.sleep(_TITLE_EVERY)
+        self._log.emit(
+            events.DAEMON_READY,
+            identity=self._identity,
+            slots=self._plan.concurrency,
+            queues=" ".join(name for name, _ in self._queues),
+        )
+
+    # ---- what the crew tells ----------------------------------------------------------------------------
+
+    def _reports_came(self) -> None:
+        self._bells.reports_came()
+        self._show_title()
+
+    def _registry_came(self, body: bytes) -> None:
+        """Without preload the first READY says which queues the app's jobs name."""
+        if not self._queues:
+            self._queues = tuple((name, 1) for name in json.loads(body)["queues"])
+            for name, _ in self._queues:
+                self._spawn(self._bells.watch(name))
+
+    def _import_failed(self) -> None:
+        if not any(slot.ready for slot in self._crew.slots):
+            self._status = EXIT_CONFIG
+            self._crew.close()
+            self._crew.kill_all("the app cannot be imported")
+            self._stop(signal.SIGTERM)
+
+    # ---- signals ----------------------------------------------------------------------------------------
+
+    def _install_signals(self) -> None:
+        for number in HANDLED:
+            self._loop.add_signal_handler(number, self._on_signal, number)
+        for number in self._plan.early:
+            self._on_signal(number)
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        terminal_gone = number is signal.SIGHUP and self._terminal and not _controlling_terminal()
+        asked = order(self._phase, number, terminal_gone)
+        if asked is Order.STOP:
+            self._stop(number)
+        elif asked is Order.STOP_NOW:
+            self._phase = Phase.KILLING
+            self._stop_now.set()
+        elif asked is Order.QUIET:
+            self._become_quiet()
+        elif asked is Order.RESUME:
+            # systemd sends TERM and CONT together, and CONT is handled first.
+            self._loop.call_later(RESUME_DELAY, self._resume)
+        elif asked is Order.ROLL:
+            self._roll(number)
+        elif asked is Order.STACKS:
+            self._spawn(self._crew.log_stacks())
+
+    def _stop(self, number: signal.Signals) -> None:
+        if self._phase in (Phase.STOPPING, Phase.KILLING):
+            return
+        self._phase = Phase.STOPPING
+        self._deadline = time.monotonic() + self._settings.shutdown_timeout
+        self._page.quiet = True
+        self._bells.silence()
+        self._log.emit(
+            events.DAEMON_STOPPING,
+            signal=number.name,
+            busy=self._ledger.busy,
+            timeout=self._settings.shutdown_timeout,
+        )
+        self._stop_asked.set()
+        self._show_title()
+
+    def _become_quiet(self) -> None:
+        self._page.quiet = True
+        self._bells.silence()
+        if self._phase is Phase.RUNNING:
+            self._phase = Phase.QUIET
+        self._log.emit(events.DAEMON_QUIET)
+        self._show_title()
+        self._spawn(self._crew.wake_until(self._nobody_waits, lambda: self._crew.alive))
+
+    def _nobody_waits(self) -> bool:
+        return not self._page.quiet or not (self._ledger.waited_on() - {""})
+
+    def _resume(self) -> None:
+        if self._phase not in (Phase.QUIET, Phase.BOOTING) or not self._page.quiet:
+            return
+        self._page.quiet = False
+        if self._phase is Phase.QUIET:
+            self._phase = Phase.RUNNING
+        self._bells.resume()
+        self._crew.nudge_all()
+        self._log.emit(events.DAEMON_RESUMED)
+        self._show_title()
+
+    def _roll(self, number: signal.Signals) -> None:
+        if number is signal.SIGUSR2 and self._plan.app is not None:
+            self._log.emit(events.ROLL_SAME_CODE)
+        if self._rolling is not None and not self._rolling.done():
+            self._roll_again = True
+            return
+        self._log.emit(events.ROLL_STARTED, signal=number.name)
+        self._rolling = self._loop.create_task(self._roll_slot_by_slot())
+        self._tasks.add(self._rolling)
+        self._rolling.add_done_callback(self._ended)
+
+    async def _roll_slot_by_slot(self) -> None:
+        """Replace the children, never more than one slot down."""
+        again = True
+        while again:
+            self._roll_again = False
+            for slot in self._crew.slots:
+                await self._replace(slot)
+            again = self._roll_again
+        self._log.emit(events.ROLL_DONE)
+
+    async def _replace(self, slot: Slot) -> None:
+        old = slot.pid
+        if old is not None:
+            slot.tell()
+            await self._crew.wake_until(lambda: slot.pid != old, lambda: [slot])
+        while not slot.ready or slot.pid is None:
+            await asyncio.sleep(_TITLE_EVERY)
+
+    # ---- the end ----------------------------------------------------------------------------------------
+
+    async def _drain(self) -> None:
+        """Wait for running jobs until the deadline, then kill what is left; no child is alive afterwards."""
+        self._crew.close()
+        if self._rolling is not None:
+            self._rolling.cancel()
+        self._crew.tell_all()
+        waker = self._loop.create_task(self._crew.wake_until(lambda: not self._crew.alive, lambda: self._crew.alive))
+        while self._crew.alive and not self._stop_now.is_set() and time.monotonic() < self._deadline:
+            await self._pause_for(self._stop_now, min(0.02, max(0.0, self._deadline - time.monotonic())))
+        if self._crew.alive:
+            self._phase = Phase.KILLING
+            self._crew.kill_all("still running at the end of the drain")
+        limit = time.monotonic() + _AFTER_KILL
+        while self._crew.alive and time.monotonic() < limit:
+            await asyncio.sleep(0.01)
+            self._crew.look_for_deaths()
+        waker.cancel()
+
+    async def _say_farewell(self) -> None:
+        """Settle what is left, requeue the rest, leave the registry. With the server away: for a few seconds, no more;
+        what stays listed is recovered by others."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        requeued, left = 0, -1
+        try:
+            async with asyncio.timeout(LEAVE_TIMEOUT):
+                requeued, left = await self._leave()
+        except SERVER_TROUBLE as error:
+            self._link.failed("farewell", error)
+        self._log.emit(events.DAEMON_STOPPED, requeued=requeued, kept=max(left, 0) if left >= 0 else "unknown")
+
+    async def _leave(self) -> tuple[int, int]:
+        await self._reconciler.reconcile()
+        ledger = self._ledger
+        acks = [item.raw for item in ledger.unsettled if not item.outcome.files]
+        kept = {item.raw for item in ledger.unsettled if item.outcome.files}
+        listed = await self._link.redis.lrange(self._keys.inprogress(self._identity), 0, -1)
+        jobs = [(raw, queue_for(raw, "default")) for raw in listed if raw not in kept and raw not in acks]
+        in_order = self._crew.left_in_order and not self._reconciler.unclear
+        call = scripts.farewell(self._keys, self._identity, acks, jobs, forget=in_order)
+        requeued, left = await self._link.call(call)
+        return int(requeued), int(left)
+
+    async def _close_connections(self) -> None:
+        with contextlib.suppress(*SERVER_TROUBLE):
+            async with asyncio.timeout(1.0):
+                await self._bells.close()
+                await self._link.close()
+
+    # ---- small things -----------------------------------------------------------------------------------
+
+    async def _pause(self, seconds: float) -> None:
+        await self._pause_for(self._stop_asked, seconds)
+
+    @staticmethod
+    async def _pause_for(event: asyncio.Event, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(event.wait(), seconds)
+
+    def _show_title(self) -> None:
+        notes = []
+        if self._phase in (Phase.STOPPING, Phase.KILLING):
+            notes.append("stopping")
+        elif self._page.quiet:
+            notes.append("quiet")
+        if self._link.note:
+            notes.append(self._link.note)
+        self._title.show(self._ledger.busy, self._plan.concurrency, notes)
+
+
+def _no_registry(_: App) -> bytes:
+    return b""
+
+
+def _registry_of(app: App) -> bytes:
+    return json.dumps({"jobs": sorted(app.jobs), "queues": child_loop.queues_of(app)}).encode()
+
+
+def _controlling_terminal() -> bool:
+    """Whether this process has a terminal that is still there."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True

@@ -1,4 +1,4 @@
-"""Copies of a child: a job that calls os.fork and lets both processes return leaves one. It must not act as the slot."""
+"""Copies of a child: a job that forks and lets both processes return leaves one. It must not act as the slot."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cogworkerd import events
+from cogworkerd.log import tell_outage
 from cogworkerd.outcome import Settlement
 from cogworkerd.store.keys import Keys
 from cogworkerd.store.outages import Outage, Trouble, classify
@@ -141,8 +142,8 @@ class Child:
             setup.slot,
             settings.fetch_idle_max_interval,
         )
-        self._fetching = Outage(self._say("fetch"))
-        self._settling = Outage(self._say("settle"))
+        self._fetching = Outage(tell_outage(setup.log, f"slot-{setup.slot} fetch"))
+        self._settling = Outage(tell_outage(setup.log, f"slot-{setup.slot} settle"))
         self._settler = Settler(self._fetcher, self._settling_failed, self._settling.worked, self._signals.wait)
         self._performer = Performer(app, keys, setup.log, child_signals.stopping, title.show)
         self._jobs_left = settings.max_jobs_per_child
@@ -168,16 +169,15 @@ class Child:
         return not self._leaving and self._page.may_fetch(clock())
 
     def _work(self) -> None:
-        found = self._fetch()
+        found: Found | None = None
         while True:
             held = self._start(found)
-            if held is None:
-                if self._leaving:
-                    return
+            if held is not None:
+                found = self._settle(self._perform(held), held)
+            elif self._leaving:
+                return
+            else:
                 found = self._fetch()
-                continue
-            done = self._perform(held)
-            found = self._settle(done, held)
 
     def _start(self, found: Found | None) -> Held | None:
         """Report STARTED for a fetched job, or give it back: it came after an order to stop or be quiet, or from a
@@ -301,22 +301,6 @@ class Child:
             self._log.emit(events.REDIS_ERROR, site="settle", error=str(error))
         else:
             self._settling.failed(error)
-
-    def _say(self, site: str) -> Callable[[str, int, float, str], None]:
-        lines = {
-            "away": events.REDIS_AWAY,
-            "refusing": events.REDIS_REFUSING,
-            "still": events.REDIS_STILL,
-            "back": events.REDIS_BACK,
-        }
-
-        def say(kind: str, failures: int, seconds: float, error: str) -> None:
-            event = lines[kind]
-            values = {"site": f"slot-{self._setup.slot} {site}", "failures": failures, "seconds": round(seconds, 1)}
-            values["error"] = error
-            self._log.emit(event, **{name: values[name] for name in event.fields})
-
-        return say
 
     def _leave(self) -> None:
         with contextlib.suppress(Deaf):

@@ -78,7 +78,7 @@ class Deaf(Exception):
 
 
 class Reporter:
-    """The child's end of the pipe. A process that a job forked holds a copy of it and must not write: pids are compared."""
+    """The child's end of the pipe. A process that a job forked has it, too, and must not write: pids are compared."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd

@@ -1,4 +1,4 @@
-"""Settling the job that ended: with the next fetch if that may be, else alone; up to three tries, then the supervisor."""
+"""Settling the job that ended: with the next fetch if that may be, else alone; three tries, then the supervisor."""
 
 from __future__ import annotations
 

@@ -1,0 +1,52 @@
+"""What the supervisor needs to know about a job that lost its process: whose it is, and what it looks like in dead."""
+
+from __future__ import annotations
+
+from cogworkerd.errors import ProcessDied
+from cogworkerd.locks import lock_keys
+from cogworkerd.outcome import Kind, Outcome, Settlement
+from cogworkerd.payload import Unparseable, dump, failures_of, parse, queue_of, unparseable
+from cogworkerd.retry import BURY, attempt_record, with_failure
+from cogworkerd.store.keys import Keys
+from cogworkerd.store.scripts import Burial
+
+
+def name_of(raw: bytes) -> tuple[str, str]:
+    """The id and the name of a job, as far as they can be read."""
+    try:
+        payload = parse(raw)
+    except Unparseable:
+        return "", ""
+    return payload["jid"], payload["class"]
+
+
+def queue_for(raw: bytes, found: str) -> str:
+    """The queue that a job of an in-progress list goes back to."""
+    try:
+        return queue_of(parse(raw), found)
+    except Unparseable:
+        return found
+
+
+def burial_of(raw: bytes, queue: str, reason: str, keys: Keys, now: float) -> Burial:
+    """How to file this job in dead, should it have lost its process too often."""
+    try:
+        payload = parse(raw)
+        attempt = failures_of(payload) + 1
+        error = ProcessDied(reason)
+        entry = with_failure(payload, queue, attempt, error, now)
+        outcome = Outcome(Kind.DEAD, now, dump(entry), attempt_record(attempt, error, BURY, now))
+        return Burial(payload["jid"], lock_keys(payload, queue, keys), outcome)
+    except ValueError as problem:
+        lost = unparseable(raw, queue, f"{problem}; and {reason}", now)
+        return Burial(lost["jid"], (), Outcome(Kind.DEAD, now, dump(lost)))
+
+
+def settlement_of(raw: bytes, queue: str, outcome: Outcome, keys: Keys) -> Settlement:
+    """An outcome that a child reported, as its child would have settled it."""
+    try:
+        payload = parse(raw)
+    except Unparseable:
+        return Settlement(raw, "", (), outcome)
+    locks = () if outcome.kind is Kind.RETRY else tuple(lock_keys(payload, queue, keys))
+    return Settlement(raw, payload["jid"], locks, outcome)

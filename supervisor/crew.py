@@ -1,0 +1,322 @@
+"""The crew: all slots and their children. Forks, reads reports, notices deaths, wakes, tells, kills."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gc
+import os
+import secrets
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cogworkerd import events
+from cogworkerd.log import Log
+from cogworkerd.worker import loop as child_loop
+from cogworkerd.worker.page import Page
+from cogworkerd.worker.reports import Report, job_of
+
+from . import descriptors
+from .burial import name_of
+from .ledger import Ledger, ProtocolError, SlotPhase
+from .link import SERVER_TROUBLE, Link
+from .resolver import ResolvingLoop
+from .slot import ChildExit, Slot, reap_strangers
+
+READ_PAUSE = 0.02
+"""Seconds that a pipe is left alone after a read: the parent's cost is per wake-up, not per report."""
+
+WAKE_EVERY = 0.02
+_FORK_AGAIN = 1.0
+_STACK_WAIT = 0.2
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What the crew tells its supervisor.
+
+    reports_came: reports were read. job_to_place: a job waits to be requeued or settled. registry: READY carried a
+    description of the app. import_failed: a child could not import the app.
+    """
+
+    reports_came: Callable[[], None]
+    job_to_place: Callable[[], None]
+    registry: Callable[[bytes], None]
+    import_failed: Callable[[], None]
+
+
+class Crew:
+    """The children of one supervisor.
+
+    Args:
+        setup: makes what a child is given: slot, its descriptor for reports.
+        inherited: descriptors that were open before the supervisor made any of its own: the application's.
+        shared: descriptors of the supervisor's that children keep.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        loop: ResolvingLoop,
+        page: Page,
+        ledger: Ledger,
+        link: Link,
+        log: Log,
+        setup: Callable[[Slot, int], child_loop.Setup],
+        hooks: Hooks,
+        inherited: set[int],
+        shared: set[int],
+        boot_timeout: float,
+    ) -> None:
+        self.slots = [Slot(number, secrets.token_hex(6), _stack_file()) for number in range(1, size + 1)]
+        self.ledger = ledger
+        self.left_in_order = True
+        self._loop = loop
+        self._page = page
+        self._link = link
+        self._log = log
+        self._setup = setup
+        self._hooks = hooks
+        self._inherited = inherited
+        self._shared = shared
+        self._boot_timeout = boot_timeout
+        self._forking = False
+        self._reading: set[int] = set()
+
+    # ---- forking ----------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """From now on every slot is kept filled."""
+        self._forking = True
+        self.fill()
+
+    def close(self) -> None:
+        """Fork no more."""
+        self._forking = False
+
+    def fill(self) -> None:
+        """Fork a child for each empty slot whose back-off is over."""
+        now = time.monotonic()
+        for slot in self.slots:
+            if self._forking and slot.pid is None and now >= slot.not_before and self._loop.fork_is_safe:
+                self._fork(slot)
+
+    def _fork(self, slot: Slot) -> None:
+        self.ledger.forked(slot.number)
+        try:
+            slot.fork(lambda write: child_loop.run(self._setup(slot, write)), lambda keep: self._forget(slot, keep))
+        except OSError as error:
+            del self.ledger.slots[slot.number]
+            slot.not_before = time.monotonic() + _FORK_AGAIN
+            self._log.emit(
+                events.FORK_FAILED,
+                slot=slot.number,
+                error=errno.errorcode.get(error.errno or 0, str(error)),
+                retry_in=_FORK_AGAIN,
+            )
+            return
+        self._log.emit(events.CHILD_STARTED, slot=slot.number, child=slot.pid)
+        self._resume_reading(slot)
+
+    def _forget(self, slot: Slot, keep: set[int]) -> None:
+        stacks = {slot.stack_file} if slot.stack_file is not None else set()
+        descriptors.forget(self._loop.selector.fileno(), self._inherited | self._shared | stacks | keep)
+
+    # ---- reading ----------------------------------------------------------------------------------------
+
+    def _resume_reading(self, slot: Slot) -> None:
+        if slot.pid is not None and slot.number not in self._reading:
+            self._reading.add(slot.number)
+            self._loop.add_reader(slot.report_fd, self._readable, slot)
+
+    def _pause_reading(self, slot: Slot) -> None:
+        if slot.number in self._reading:
+            self._reading.discard(slot.number)
+            self._loop.remove_reader(slot.report_fd)
+
+    def _readable(self, slot: Slot) -> None:
+        self._pause_reading(slot)
+        self.read(slot)
+        if slot.pid is not None:
+            # A frame that fills the pipe needs many reads, one after the other.
+            pause = 0.0 if slot.half_read else READ_PAUSE
+            self._loop.call_later(pause, self._resume_reading, slot)
+        self._hooks.reports_came()
+
+    def read_all(self) -> None:
+        """Read every pipe empty."""
+        for slot in self.slots:
+            if slot.pid is not None:
+                self.read(slot)
+
+    def read(self, slot: Slot) -> None:
+        """Read one pipe empty into the ledger. A child that breaks the protocol is killed."""
+        try:
+            for kind, body in slot.read():
+                self._take(slot, kind, body)
+        except (ProtocolError, ValueError) as error:
+            self._kill(slot, f"protocol error: {error}")
+        self._page.idle_slots = len(self.ledger.idle_slots())
+
+    def _take(self, slot: Slot, kind: Report, body: bytes) -> None:
+        before = len(self.ledger.orphans) + len(self.ledger.unsettled)
+        if self._log.enabled(events.REPORT):
+            self._tell_report(slot, kind, body)
+        self.ledger.report(slot.number, kind, body, time.time())
+        if kind is Report.READY:
+            slot.ready = True
+            if body:
+                self._hooks.registry(body)
+        if len(self.ledger.orphans) + len(self.ledger.unsettled) > before:
+            self._hooks.job_to_place()
+
+    def _tell_report(self, slot: Slot, kind: Report, body: bytes) -> None:
+        record = self.ledger.slots[slot.number]
+        raw = job_of(body)[1] if kind in (Report.STARTED, Report.RETURNED) else record.raw
+        detail = body.decode() if kind is Report.IDLE else str(body[0]) if kind is Report.FINISHED else ""
+        self._log.emit(
+            events.REPORT, slot=slot.number, kind=kind.name, jid=name_of(raw)[0] if raw else "", detail=detail
+        )
+
+    # ---- deaths -----------------------------------------------------------------------------------------
+
+    def look_for_deaths(self) -> None:
+        """Take in every child that has ended, then processes that are none of ours."""
+        for slot in self.slots:
+            if slot.dead():
+                self._bury(slot)
+        reap_strangers({slot.pid for slot in self.slots if slot.pid is not None})
+        self.fill()
+
+    def _bury(self, slot: Slot) -> None:
+        self.read(slot)  # what it reported before it died counts
+        ended = slot.reap()
+        if ended is None:
+            return
+        self._pause_reading(slot)
+        record = self.ledger.died(slot.number, ours=bool(slot.killed), reason=ended.reason)
+        planned = ended.code == child_loop.EXIT_LEFT and not record.busy and slot.ready
+        if not planned:
+            self.left_in_order = False
+        pause = slot.buried(time.monotonic(), planned)
+        self._tell_death(slot, ended, planned, pause)
+        self._page.idle_slots = len(self.ledger.idle_slots())
+        if not slot.ready and ended.code == child_loop.EXIT_IMPORT:
+            self._hooks.import_failed()
+        if not planned or self.ledger.orphans:
+            self._hooks.job_to_place()
+        if pause:
+            self._loop.call_later(pause, self.fill)
+        self._hooks.reports_came()
+
+    def _tell_death(self, slot: Slot, ended: ChildExit, planned: bool, pause: float) -> None:
+        if planned or slot.killed:
+            self._log.emit(events.CHILD_LEFT, slot=slot.number, child=ended.pid)
+        else:
+            self._log.emit(
+                events.CHILD_DIED,
+                slot=slot.number,
+                child=ended.pid,
+                reason=ended.reason,
+                rss_kb=ended.rss_kb,
+                respawn_in=pause,
+            )
+
+    def kill_those_that_do_not_say_hello(self) -> None:
+        now = time.monotonic()
+        for slot in self.slots:
+            if slot.pid is not None and not slot.ready and now - slot.born > self._boot_timeout:
+                self._kill(slot, f"not ready within {self._boot_timeout:g} s")
+
+    # ---- orders -----------------------------------------------------------------------------------------
+
+    @property
+    def alive(self) -> list[Slot]:
+        return [slot for slot in self.slots if slot.pid is not None]
+
+    @property
+    def all_ready(self) -> bool:
+        return all(slot.ready and slot.pid is not None for slot in self.slots)
+
+    def tell_all(self) -> None:
+        for slot in self.alive:
+            slot.tell()
+
+    def nudge_all(self) -> None:
+        """Wake children that wait for permission to fetch."""
+        for slot in self.alive:
+            slot.signal(signal.SIGCONT)
+
+    def kill_all(self, why: str) -> None:
+        for slot in self.alive:
+            self._kill(slot, why)
+
+    def _kill(self, slot: Slot, why: str) -> None:
+        if not slot.killed and slot.pid is not None:
+            self._log.emit(events.CHILD_KILLED, slot=slot.number, child=slot.pid, why=why)
+            slot.kill(why)
+
+    async def wake(self, number: int) -> None:
+        """End the blocking wait of one idle child; best effort."""
+        record = self.ledger.slots.get(number)
+        if record is None or not record.client_id:
+            return
+        try:
+            await self._link.redis.execute_command("CLIENT", "UNBLOCK", record.client_id)
+        except SERVER_TROUBLE:
+            pass
+
+    async def wake_until(self, done: Callable[[], bool], slots: Callable[[], list[Slot]]) -> None:
+        """Unblock waiting children again and again: one that was about to wait would otherwise miss it."""
+        while not done():
+            for slot in slots():
+                record = self.ledger.slots.get(slot.number)
+                if record is not None and record.phase is SlotPhase.IDLE and record.waits_on:
+                    await self.wake(slot.number)
+            await asyncio.sleep(WAKE_EVERY)
+
+    # ---- stacks -----------------------------------------------------------------------------------------
+
+    async def log_stacks(self) -> None:
+        """Log what every slot is doing, with its Python stack."""
+        asked = []
+        for slot in self.alive:
+            start = os.fstat(slot.stack_file).st_size if slot.stack_file is not None else 0
+            if slot.ready:
+                slot.signal(signal.SIGUSR1)
+            asked.append((slot, start))
+        await asyncio.sleep(_STACK_WAIT)
+        for slot, start in asked:
+            record = self.ledger.slots.get(slot.number)
+            if record is None:
+                continue
+            self._log.emit(
+                events.CHILD_STACK,
+                slot=slot.number,
+                child=slot.pid,
+                phase=record.phase.value,
+                jid=name_of(record.raw)[0] if record.busy else "",
+                stack=_stack_lines(slot.stack_file, start),
+            )
+
+
+def _stack_file() -> int | None:
+    """A memory file for one slot's stacks: never full, readable after the child's death."""
+    if not hasattr(os, "memfd_create"):
+        return None
+    return os.memfd_create("cogworkerd-stack", os.MFD_CLOEXEC)
+
+
+def _stack_lines(fd: int | None, start: int) -> list[str]:
+    if fd is None:
+        return ["this system has no memory files for stacks"]
+    text = os.pread(fd, 2**18, start).decode("utf-8", "replace")
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def freeze() -> None:
+    """Take what was imported out of the garbage collector's sight, so that children go on sharing its pages."""
+    gc.collect()
+    gc.freeze()

@@ -1,0 +1,171 @@
+"""The heartbeat: presence, registration, what runs where. One beat every 5 s; what runs is published more often."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+
+import cogworkerd
+from cogworkerd.payload import Unparseable, parse
+from cogworkerd.store import scripts
+from cogworkerd.store.keys import PRESENCE_TTL, Keys
+from cogworkerd.worker.page import Page, clock
+
+from .ledger import Ledger, SlotRecord
+from .link import SERVER_TROUBLE, Link
+from .slot import Slot
+
+BEAT_EVERY = 5.0
+PUBLISH_AFTER = 0.5
+_LARGEST_SHOWN = 65_536
+
+
+class Heartbeat:
+    """Beats for one identity.
+
+    Args:
+        describe: the fields of `info` that do not change.
+        queues: gives the names of the queues that are read, repeated by weight.
+        phase: gives the supervisor's phase, as a word.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        keys: Keys,
+        identity: str,
+        page: Page,
+        ledger: Ledger,
+        slots: list[Slot],
+        describe: dict[str, Any],
+        queues: Callable[[], list[str]],
+        phase: Callable[[], str],
+    ) -> None:
+        self._link = link
+        self._keys = keys
+        self._identity = identity
+        self._page = page
+        self._ledger = ledger
+        self._slots = slots
+        self._describe = describe
+        self._queues = queues
+        self._phase = phase
+        self._published: dict[str, bytes] = {}
+
+    async def beat(self) -> None:
+        """One beat. The presence hash goes first and is the one write that matters; the lease of the children is
+        renewed by it, from the moment it was sent.
+
+        Raises:
+            RedisError, OSError: the presence was not written.
+        """
+        sent = clock()
+        await self._write_presence()
+        self._page.beat(sent)
+        now = time.time()
+        queues = sorted(set(self._queues()))
+        problems = await self._link.call(scripts.beat(self._keys, self._identity, now, queues))
+        for problem in problems:
+            self._link.failed("beat", RuntimeError(problem.decode("utf-8", "replace")))
+        await self.publish(full=True)
+
+    @property
+    def late(self) -> bool:
+        """The last good beat is older than the presence lives."""
+        return clock() - self._page.last_beat > PRESENCE_TTL
+
+    async def _write_presence(self) -> None:
+        key = self._keys.process(self._identity)
+        async with self._link.redis.pipeline(transaction=True) as pipe:
+            pipe.hset(
+                key,
+                mapping={
+                    "info": self._info(),
+                    "busy": str(self._ledger.busy),
+                    "quiet": "true" if self._page.quiet else "false",
+                },
+            )
+            pipe.expire(key, PRESENCE_TTL)
+            await pipe.execute()
+
+    def _info(self) -> str:
+        own = _rss_kb(None)
+        slots = [self._slot_info(slot) for slot in self._slots]
+        known = [size for size in (own, *(slot["rss_kb"] for slot in slots)) if size is not None]
+        info = {
+            **self._describe,
+            "queues": self._queues(),
+            "rss_kb": sum(known) if known else None,
+            "version": cogworkerd.__version__,
+            "python": platform.python_version(),
+            "phase": self._phase(),
+            "slots": slots,
+        }
+        return json.dumps(info, ensure_ascii=False)
+
+    def _slot_info(self, slot: Slot) -> dict[str, Any]:
+        record = self._ledger.slots.get(slot.number)
+        jid = _job_of(record)[1] if record is not None and record.busy else None
+        rss = _rss_kb(slot.pid) if slot.pid is not None else None
+        return {"tid": slot.tid, "pid": slot.pid, "rss_kb": rss, "jid": jid}
+
+    async def publish(self, full: bool = False) -> None:
+        """Write what runs where. Best effort; between beats only if it has changed."""
+        running = self._running()
+        if not full and running == self._published:
+            return
+        key = self._keys.workers(self._identity)
+        async with self._link.redis.pipeline(transaction=True) as pipe:
+            pipe.delete(key)
+            if running:
+                pipe.hset(key, mapping=running)
+                pipe.expire(key, PRESENCE_TTL)
+            if not full:
+                pipe.hset(self._keys.process(self._identity), "busy", str(self._ledger.busy))
+                pipe.expire(self._keys.process(self._identity), PRESENCE_TTL)
+            try:
+                await pipe.execute()
+            except SERVER_TROUBLE as error:
+                self._link.failed("publish", error)
+                return
+        self._link.worked("publish")
+        self._published = running
+
+    def _running(self) -> dict[str, bytes]:
+        now = time.time()
+        found = {}
+        for slot in self._slots:
+            record = self._ledger.slots.get(slot.number)
+            if record is not None and record.busy and now - record.started_at >= PUBLISH_AFTER:
+                found[slot.tid] = _entry(record)
+        return found
+
+
+def _entry(record: SlotRecord) -> bytes:
+    payload, _ = _job_of(record)
+    entry = {"queue": record.queue, "payload": payload, "run_at": int(record.started_at)}
+    return json.dumps(entry, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def _job_of(record: SlotRecord) -> tuple[dict[str, Any], str]:
+    """The job of a slot, without its arguments where they are large, and its id."""
+    try:
+        payload = parse(record.raw)
+    except Unparseable:
+        return {"class": "(unparseable)", "args": [], "jid": ""}, ""
+    if len(record.raw) > _LARGEST_SHOWN:
+        payload["args"] = []
+    return payload, payload["jid"]
+
+
+def _rss_kb(pid: int | None) -> int | None:
+    """The resident set of a process, by default our own, in KiB; None where it cannot be told (it has just ended)."""
+    try:
+        return int(psutil.Process(pid).memory_info().rss) // 1024
+    except (psutil.Error, OSError, NotImplementedError, RuntimeError):
+        return None

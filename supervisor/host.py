@@ -1,0 +1,62 @@
+"""Who this daemon is: its identity, its machine, and a name that is taken as long as one of its processes lives."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+from pathlib import Path
+
+_NAMESPACES = ("pid", "net")
+
+
+def new_identity() -> str:
+    """`<hostname>:<pid>:<12 hex>`."""
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(6)}"
+
+
+def machine() -> dict[str, str] | None:
+    """What tells two machines, or two containers of one name, apart; None where the system does not say.
+
+    Processes see each other's sign of life only if all of these are equal.
+    """
+    try:
+        found = {"boot": Path("/proc/sys/kernel/random/boot_id").read_text().strip()}
+        for name in _NAMESPACES:
+            found[name] = os.readlink(f"/proc/self/ns/{name}")
+    except OSError:
+        return None
+    return found
+
+
+class SignOfLife:
+    """An abstract socket named after an identity. Supervisor and children hold it: the name is free once all are gone,
+    by evidence that is older than any fetch of theirs."""
+
+    def __init__(self, identity: str) -> None:
+        self._socket: socket.socket | None = None
+        with contextlib.suppress(OSError):
+            held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            held.bind(_address(identity))
+            self._socket = held
+
+    @property
+    def fd(self) -> int | None:
+        return None if self._socket is None else self._socket.fileno()
+
+    @staticmethod
+    def gone(identity: str) -> bool:
+        """Whether nobody on this machine holds the name of this identity."""
+        probe = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            probe.bind(_address(identity))
+        except OSError:
+            return False
+        finally:
+            probe.close()
+        return True
+
+
+def _address(identity: str) -> bytes:
+    return b"\0cogworkerd-" + identity.encode()[-90:]

@@ -1,0 +1,66 @@
+"""The supervisor's connections to the server, and one log line per outage and site."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import redis.asyncio
+import redis.exceptions
+
+from cogworkerd import events
+from cogworkerd.log import Log, tell_outage
+from cogworkerd.store.connection import Server
+from cogworkerd.store.outages import Outage, Trouble, classify
+from cogworkerd.store.scripts import Call, Runner
+
+SERVER_TROUBLE = (redis.exceptions.RedisError, OSError, asyncio.TimeoutError)
+
+
+class Link:
+    """What the supervisor's coroutines share: a client, the scripts, and what is known about outages.
+
+    Attributes:
+        note: what the title says about the server: "" when all is well.
+    """
+
+    def __init__(self, server: Server, log: Log) -> None:
+        self.server = server
+        self.redis: Any = redis.asyncio.Redis(connection_pool=server.async_pool())
+        self._run = Runner(self.redis)
+        self._log = log
+        self._sites: dict[str, Outage] = {}
+        self._refusing = False
+
+    async def call(self, call: Call) -> Any:
+        """Run a script."""
+        return await self._run(call)
+
+    def failed(self, site: str, error: BaseException) -> Trouble:
+        """Log an error of the server's once per outage and site; one of ours in full, each time."""
+        trouble = classify(error)
+        if trouble is Trouble.OTHER:
+            self._log.emit(events.REDIS_ERROR, site=site, error=f"{type(error).__name__}: {error}")
+        else:
+            self._refusing = trouble is Trouble.REFUSING
+            self._outage(site).failed(error)
+        return trouble
+
+    def worked(self, site: str) -> None:
+        if site in self._sites:
+            self._sites[site].worked()
+
+    @property
+    def note(self) -> str:
+        if not any(outage.lasting for outage in self._sites.values()):
+            return ""
+        return "Redis refuses writes" if self._refusing else "waiting for Redis"
+
+    async def close(self) -> None:
+        await self.redis.aclose()
+        await self.redis.connection_pool.aclose()
+
+    def _outage(self, site: str) -> Outage:
+        if site not in self._sites:
+            self._sites[site] = Outage(tell_outage(self._log, site))
+        return self._sites[site]

@@ -1,0 +1,113 @@
+"""The poller: moves due jobs of schedule and retry to their queues, all of them, at most a second late."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from cogworkerd import events
+from cogworkerd.log import Log
+from cogworkerd.payload import Unparseable, dump, parse, unparseable
+from cogworkerd.settings import check_queue_name
+from cogworkerd.store import scripts
+from cogworkerd.store.keys import Keys
+
+from .link import Link
+
+POLL_EVERY = 0.8
+BATCH = 100
+_BATCH_BYTES = 2**20
+
+
+class Poller:
+    """Polls the two sets.
+
+    Attributes:
+        paused: the names of the paused queues, as of the last poll.
+    """
+
+    def __init__(self, link: Link, keys: Keys, log: Log) -> None:
+        self._link = link
+        self._keys = keys
+        self._log = log
+        self.paused: set[str] = set()
+        self._stuck: dict[bytes, float] = {}
+
+    async def poll(self, now: float) -> bool:
+        """Move what is due, one batch of each set, so that neither waits for the other.
+
+        Returns:
+            Whether there may be more.
+        """
+        async with self._link.redis.pipeline(transaction=False) as pipe:
+            for key in self._sets:
+                pipe.zrange(key, "-inf", now, byscore=True, offset=0, num=BATCH + len(self._stuck))
+            pipe.smembers(self._keys.paused_queues)
+            replies = await pipe.execute(raise_on_error=False)
+        self._read_paused(replies.pop())
+        more = False
+        for key, entries in zip(self._sets, replies, strict=True):
+            if isinstance(entries, Exception):
+                self._link.failed(f"poll {key}", entries)
+                continue
+            waiting = [entry for entry in entries if self._stuck.get(entry, 0.0) <= now]
+            await self._move(key, waiting[:BATCH], now)
+            more = more or len(waiting) >= BATCH
+        self._stuck = {entry: until for entry, until in self._stuck.items() if until > now}
+        return more
+
+    @property
+    def _sets(self) -> tuple[str, str]:
+        return self._keys.retry, self._keys.schedule
+
+    def _read_paused(self, reply: Any) -> None:
+        if isinstance(reply, Exception):
+            self._link.failed("paused queues", reply)
+        else:
+            self.paused = {name.decode("utf-8", "replace") for name in reply}
+
+    async def _move(self, key: str, entries: list[bytes], now: float) -> None:
+        batch: list[tuple[bytes, bytes, str]] = []
+        size = 0
+        for entry in entries:
+            try:
+                job, queue = _requeued(entry, now)
+            except Unparseable as problem:
+                await self._bury(key, entry, str(problem), now)
+                continue
+            if batch and size + len(job) > _BATCH_BYTES:
+                await self._move_batch(key, batch, now)
+                batch, size = [], 0
+            batch.append((entry, job, queue))
+            size += len(job)
+        if batch:
+            await self._move_batch(key, batch, now)
+
+    async def _move_batch(self, key: str, batch: list[tuple[bytes, bytes, str]], now: float) -> None:
+        answers = await self._link.call(scripts.move_due(self._keys, key, batch))
+        self._log.emit(events.DUE_MOVED, set=key, count=sum(answer == 1 for answer in answers))
+        for (entry, _, queue), answer in zip(batch, answers, strict=True):
+            if isinstance(answer, bytes):
+                # It must not hold up those behind it: it is tried again in a minute.
+                self._stuck[entry] = now + 60.0
+                self._link.failed(f"move due to {queue}", RuntimeError(answer.decode("utf-8", "replace")))
+
+    async def _bury(self, key: str, entry: bytes, reason: str, now: float) -> None:
+        payload = dump(unparseable(entry, "default", reason, now))
+        if await self._link.call(scripts.bury_due(self._keys, key, entry, payload, time.time())):
+            self._log.emit(events.DUE_BURIED, set=key, reason=reason)
+
+
+def _requeued(entry: bytes, now: float) -> tuple[bytes, str]:
+    """A due entry as it goes to its queue, and the queue's name.
+
+    Raises:
+        Unparseable: it is not a job.
+    """
+    payload = parse(entry)
+    queue = payload.setdefault("queue", "default")
+    try:
+        check_queue_name(queue)
+        return dump({**payload, "enqueued_at": now}), queue
+    except ValueError as problem:
+        raise Unparseable(str(problem))

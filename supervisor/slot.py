@@ -1,0 +1,222 @@
+"""One slot: fork its child, read its pipe, notice its death, wait before the next fork."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from cogworkerd.worker.reports import Buffer, Report
+
+from .phase import HANDLED
+
+HEALTHY_LIFE = 30.0
+BACKOFF_MOST = 60.0
+PIPE_SIZE = 2**20
+_READ = 2**18
+_BLOCKED = (*HANDLED, signal.SIGCHLD)
+
+
+@dataclass(frozen=True)
+class ChildExit:
+    """How a child ended.
+
+    Attributes:
+        code: exit status, or None if a signal ended it.
+        signal: the signal's number, or None.
+        rss_kb: the largest resident set that the kernel saw, in KiB.
+    """
+
+    pid: int
+    code: int | None
+    signal: int | None
+    rss_kb: int
+
+    @property
+    def reason(self) -> str:
+        """In words: for the log and for the dead entry of a job."""
+        if self.signal is None:
+            how = f"exit status {self.code}"
+        else:
+            try:
+                how = f"signal {self.signal} ({signal.Signals(self.signal).name})"
+            except ValueError:
+                how = f"signal {self.signal}"
+        return f"{how}, peak RSS {self.rss_kb // 1024} MiB"
+
+
+class Slot:
+    """One slot of the supervisor; its child changes, its number and tid stay.
+
+    Attributes:
+        pid: of the living child, or None.
+        told: the child was told to leave.
+        killed: why the supervisor killed the child; "" if it did not.
+        ready: the child has said hello.
+        not_before: monotonic second before which no new child is forked.
+    """
+
+    def __init__(self, number: int, tid: str, stack_file: int | None) -> None:
+        self.number = number
+        self.tid = tid
+        self.stack_file = stack_file
+        self.pid: int | None = None
+        self.report_fd = -1
+        self.told = False
+        self.killed = ""
+        self.ready = False
+        self.born = 0.0
+        self.not_before = 0.0
+        self._failures = 0
+        self._buffer = Buffer()
+
+    def fork(self, live: Callable[[int], int], forget: Callable[[set[int]], None]) -> None:
+        """Fork a child.
+
+        Args:
+            live: in the child, given the descriptor for reports; returns the exit status.
+            forget: in the child, given the descriptors it keeps besides the shared ones; drops what is the parent's.
+
+        Raises:
+            OSError: the system refused (EAGAIN).
+        """
+        read, write = os.pipe()
+        # Until the child has handlers of its own, a signal must wait, or it would run the parent's.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self._become_child(live, forget, write)
+        except OSError:
+            os.close(read)
+            os.close(write)
+            raise
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _BLOCKED)
+        with contextlib.suppress(OSError):
+            os.setpgid(pid, pid)
+        os.close(write)
+        os.set_blocking(read, False)
+        if hasattr(fcntl, "F_SETPIPE_SZ"):
+            with contextlib.suppress(OSError):
+                fcntl.fcntl(read, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
+        self.pid, self.report_fd = pid, read
+        self.told, self.killed, self.ready, self.born = False, "", False, time.monotonic()
+        self._buffer = Buffer()
+
+    @staticmethod
+    def _become_child(live: Callable[[int], int], forget: Callable[[set[int]], None], write: int) -> None:
+        status = 70
+        try:
+            with contextlib.suppress(OSError):
+                os.setpgid(0, 0)
+            forget({write})
+            asyncio._set_running_loop(None)
+            status = live(write)
+        finally:
+            os._exit(status)  # never back into the parent's stack
+
+    def read(self) -> Iterator[tuple[Report, bytes]]:
+        """The whole frames that the pipe holds now.
+
+        Raises:
+            ValueError: what the pipe holds is no frame.
+        """
+        while True:
+            try:
+                data = os.read(self.report_fd, _READ)
+            except BlockingIOError:
+                return
+            if not data:
+                return
+            self._buffer.feed(data)
+            yield from self._buffer.frames()
+
+    @property
+    def half_read(self) -> bool:
+        """The rest of a frame is still to come."""
+        return self._buffer.partial
+
+    def tell(self) -> None:
+        """Ask the child to finish the job at hand and leave."""
+        self.told = True
+        self.signal(signal.SIGTERM)
+
+    def signal(self, number: int) -> None:
+        if self.pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self, why: str) -> None:
+        """End the child and the processes that its job started."""
+        self.killed = self.killed or why
+        if self.pid is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+            self.signal(signal.SIGKILL)
+
+    def dead(self) -> bool:
+        """Whether the child has ended; it stays a zombie, so that its number is nobody else's."""
+        if self.pid is None:
+            return False
+        if not hasattr(os, "waitid"):
+            return True  # reap asks
+        try:
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:
+            return True
+
+    def reap(self) -> ChildExit | None:
+        """Kill what is left of a dead child's process group, then take its exit status; None if it lives."""
+        pid = self.pid
+        if pid is None:
+            return None
+        if hasattr(os, "waitid"):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+        try:
+            reaped, status, usage = os.wait4(pid, os.WNOHANG)
+        except ChildProcessError:
+            return ChildExit(pid, None, None, 0)
+        if reaped == 0:
+            return None
+        code = os.waitstatus_to_exitcode(status)
+        return ChildExit(pid, code if code >= 0 else None, -code if code < 0 else None, int(usage.ru_maxrss))
+
+    def buried(self, now: float, planned: bool) -> float:
+        """The child is gone: close its pipe and say how long to wait before the next fork.
+
+        Args:
+            planned: it left in order; the next one comes at once.
+        """
+        os.close(self.report_fd)
+        self.pid, self.report_fd = None, -1
+        if planned or now - self.born >= HEALTHY_LIFE:
+            self._failures = 0
+            pause = 0.0
+        else:
+            pause = 0.0 if self._failures == 0 and self.ready else min(2.0 ** max(self._failures - 1, 0), BACKOFF_MOST)
+            self._failures += 1
+        self.not_before = now + pause
+        return pause
+
+
+def reap_strangers(ours: set[int]) -> None:
+    """As process 1, or as a subreaper: take the exit status of processes that are not our children. Whoever they were,
+    they say nothing about a slot."""
+    if not hasattr(os, "waitid"):
+        return
+    while True:
+        try:
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        if ended is None or ended.si_pid in ours:
+            return
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(ended.si_pid, os.WNOHANG)
