@@ -39,6 +39,7 @@ DAEMON_START = _event(
     "cron_entries",
     "url",
 )
+SETTINGS_WARNING = _event("settings.warning", "warning", "a setting that works but should not stay", "text")
 DAEMON_READY = _event("daemon.ready", "info", "every slot has said hello", "identity", "slots", "queues")
 DAEMON_WAITING = _event("daemon.waiting", "warning", "the first beat has not succeeded", "server", "error")
 DAEMON_QUIET = _event("daemon.quiet", "info", "fetching stopped; what runs goes on")

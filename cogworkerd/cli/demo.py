@@ -1,0 +1,6 @@
+"""cogworkerd demo"""
+import argparse
+HELP="demo"
+EXAMPLES=""
+def add_arguments(parser: argparse.ArgumentParser) -> None: ...
+def perform(arguments: argparse.Namespace) -> int: return 0

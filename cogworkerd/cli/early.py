@@ -1,0 +1,31 @@
+"""Signals that come before the supervisor stands: while Python starts, while the application is imported."""
+
+from __future__ import annotations
+
+import os
+import signal
+from types import FrameType
+
+_STOP = ("SIGTERM", "SIGINT")
+_REMEMBERED = ("SIGTSTP", "SIGCONT", "SIGHUP", "SIGUSR2", "SIGTTIN")
+
+received: list[signal.Signals] = []
+
+
+def install() -> None:
+    """A stop ends the process at once, with status 0: nothing was fetched, nobody knows of us yet. Others are kept for
+    the supervisor."""
+    for name in _STOP:
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), _leave)
+    for name in _REMEMBERED:
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), _remember)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    os._exit(0)
+
+
+def _remember(number: int, frame: FrameType | None) -> None:
+    received.append(signal.Signals(number))

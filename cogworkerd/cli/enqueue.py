@@ -1,0 +1,6 @@
+"""cogworkerd enqueue"""
+import argparse
+HELP="enqueue"
+EXAMPLES=""
+def add_arguments(parser: argparse.ArgumentParser) -> None: ...
+def perform(arguments: argparse.Namespace) -> int: return 0
