@@ -83,6 +83,12 @@ class App:
         self.jobs[name] = job
         return job
 
+    @property
+    def queues(self) -> list[str]:
+        """ "default" and every queue that a registered job names: what a daemon reads unless told otherwise."""
+        names = {job.queue for job in self.jobs.values()}
+        return [payloads.DEFAULT_QUEUE, *sorted(names - {payloads.DEFAULT_QUEUE})]
+
     def push(
         self,
         name: str,

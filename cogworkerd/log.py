@@ -6,6 +6,7 @@ structlog or by the standard library, get the same look and the context of the j
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import logging
@@ -88,7 +89,7 @@ def clean(value: Any, depth: int = 0) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
-        return printable(value, _MAX_VALUE)
+        return value if len(value) < 200 and value.isascii() and value.isprintable() else printable(value, _MAX_VALUE)
     if isinstance(value, int):
         return value if value.bit_length() < 1000 else f"an integer of {value.bit_length()} bits"
     if isinstance(value, float):
@@ -119,16 +120,20 @@ def _add_job(_: Any, __: str, event: EventDict) -> EventDict:
     return event
 
 
+@functools.lru_cache(maxsize=2)
+def _second(epoch: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(epoch))
+
+
 def _add_time(_: Any, __: str, event: EventDict) -> EventDict:
     now = time.time()
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
-    event["timestamp"] = f"{stamp}.{int(now * 1000) % 1000:03d}Z"
+    event["timestamp"] = f"{_second(int(now))}.{int(now * 1000) % 1000:03d}Z"
     return event
 
 
 def _clean_all(_: Any, __: str, event: EventDict) -> EventDict:
     trace = event.pop("exception", None)
-    cleaned = {clean_text(name): clean(value) for name, value in event.items()}
+    cleaned = {name if name.isidentifier() else clean_text(name): clean(value) for name, value in event.items()}
     if trace:
         cleaned["exception"] = storable(str(trace), _MAX_TRACEBACK)
     return cleaned

@@ -11,7 +11,7 @@ import redis.exceptions
 from cogworkerd import events
 from cogworkerd.log import Log, tell_outage
 from cogworkerd.store.connection import Server
-from cogworkerd.store.outages import Outage, Trouble, classify
+from cogworkerd.store.outages import Outage, Trouble, classify, is_authentication
 from cogworkerd.store.scripts import Call, Runner
 
 SERVER_TROUBLE = (redis.exceptions.RedisError, OSError, asyncio.TimeoutError)
@@ -35,6 +35,20 @@ class Link:
     async def call(self, call: Call) -> Any:
         """Run a script."""
         return await self._run(call)
+
+    async def ask_info(self) -> dict[str, Any]:
+        """The reply of INFO; empty where the server refuses it.
+
+        Raises:
+            RedisError, OSError: the server is away, or refuses this user altogether.
+        """
+        try:
+            return dict(await self.redis.info())
+        except redis.exceptions.ResponseError as refusal:
+            if is_authentication(refusal):
+                raise
+        await self.redis.ping()
+        return {}
 
     def failed(self, site: str, error: BaseException) -> Trouble:
         """Log an error of the server's once per outage and site; one of ours in full, each time."""

@@ -63,7 +63,7 @@ class Recovery:
         if await self._link.redis.set(key, self._identity, nx=True, ex=_LEASE):
             return True
         holder = await self._link.redis.get(key)
-        return holder == self._identity.encode()
+        return bool(holder == self._identity.encode())
 
     async def _recover_neighbours(self, identities: set[str]) -> None:
         """A predecessor on this machine is dead as soon as each of its processes is seen to be gone."""

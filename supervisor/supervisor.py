@@ -22,6 +22,7 @@ from cogworkerd.store import scripts
 from cogworkerd.store.connection import Server
 from cogworkerd.store.keys import Keys
 from cogworkerd.store.outages import is_authentication
+from cogworkerd.store.server_check import ServerFacts, UnfitServer, facts_of
 from cogworkerd.worker import loop as child_loop
 from cogworkerd.worker.page import Page
 
@@ -39,7 +40,6 @@ from .poller import POLL_EVERY, Poller
 from .reconciler import RECONCILE_EVERY, Reconciler
 from .recovery import Recovery
 from .resolver import ResolvingLoop
-from .server_check import ServerFacts, UnfitServer, look_at_server
 from .slot import Slot
 from .titles import SupervisorTitle
 
@@ -95,7 +95,7 @@ class Supervisor:
         self._title = SupervisorTitle(plan.tag)
         self._queues: tuple[tuple[str, int], ...] = plan.settings.queues or ()
         if not self._queues and plan.app is not None:
-            self._queues = tuple((name, 1) for name in child_loop.queues_of(plan.app))
+            self._queues = tuple((name, 1) for name in plan.app.queues)
         self._phase = Phase.BOOTING
         self._status = EXIT_OK
         self._pid = os.getpid()
@@ -249,7 +249,7 @@ class Supervisor:
         told = False
         while not self._stop_asked.is_set():
             try:
-                facts = await look_at_server(self._link.redis)
+                facts = facts_of(await self._link.ask_info())
                 await self._reconciler.register()
                 await self._heartbeat.beat()
             except UnfitServer as unfit:
@@ -287,10 +287,10 @@ class Supervisor:
             slots_by=self._plan.slots_by,
             jobs=len(app.jobs) if app is not None else "each child imports the app",
             cron_entries=0,
-            **({"url": self._plan.url_hint} if self._plan.url_hint else {}),
+            url=self._plan.url_hint,
         )
-        for policy in facts.evicting_policies:
-            self._log.emit(events.SERVER_EVICTS, policy=policy)
+        if facts.evicts:
+            self._log.emit(events.SERVER_EVICTS, policy=facts.evicts)
         read = {name for name, _ in self._queues}
         for job in app.jobs.values() if app is not None else ():
             if job.queue not in read:
@@ -589,7 +589,7 @@ def _no_registry(_: App) -> bytes:
 
 
 def _registry_of(app: App) -> bytes:
-    return json.dumps({"jobs": sorted(app.jobs), "queues": child_loop.queues_of(app)}).encode()
+    return json.dumps({"jobs": sorted(app.jobs), "queues": app.queues}).encode()
 
 
 def _controlling_terminal() -> bool:

@@ -1,6 +1,11 @@
 """cogworkerd demo"""
+
 import argparse
-HELP="demo"
-EXAMPLES=""
+
+HELP = "demo"
+EXAMPLES = ""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None: ...
-def perform(arguments: argparse.Namespace) -> int: return 0
+def perform(arguments: argparse.Namespace) -> int:
+    return 0

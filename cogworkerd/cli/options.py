@@ -54,7 +54,8 @@ def add_embedded(parser: argparse.ArgumentParser, starts: bool) -> None:
     """`--embedded`: start a private server, or use the one that a daemon runs in a folder."""
     text = "run a private Valkey; data is kept in DIR" if starts else "use the private server that runs in DIR"
     group = parser.add_argument_group("private server")
-    group.add_argument("--embedded", metavar="DIR", nargs="?" if starts else None, const="", help=text)
+    optional: dict[str, Any] = {"nargs": "?", "const": ""} if starts else {}
+    group.add_argument("--embedded", metavar="DIR", help=text, **optional)
 
 
 def add_app(parser: argparse.ArgumentParser) -> None:
@@ -107,9 +108,7 @@ def flag_layers(arguments: argparse.Namespace) -> list[Layer]:
     return layers
 
 
-def effective(
-    arguments: argparse.Namespace, app_layer: Layer | None = None, extra: Layer | None = None
-) -> Effective:
+def effective(arguments: argparse.Namespace, app_layer: Layer | None = None, extra: Layer | None = None) -> Effective:
     """The settings of a command, from all places.
 
     Raises:

@@ -191,4 +191,3 @@ def _unfit_platform() -> str:
     if not hasattr(os, "fork"):
         return "the daemon needs a system that can fork (Linux, or macOS for development); clients work here"
     return ""
-

@@ -1,6 +1,97 @@
-"""cogworkerd status"""
+"""cogworkerd status: processes, queues, sets, and what runs now."""
+
+from __future__ import annotations
+
 import argparse
-HELP="status"
-EXAMPLES=""
-def add_arguments(parser: argparse.ArgumentParser) -> None: ...
-def perform(arguments: argparse.Namespace) -> int: return 0
+import json
+import time
+from typing import Any
+
+from cogworkerd.cli import options
+from cogworkerd.cli.tables import duration, size, table
+from cogworkerd.inspect import Process, RunningJob, Snapshot, snapshot
+
+HELP = "Show processes, queues, sets, and what runs now."
+EXAMPLES = """examples:
+  cogworkerd status
+  cogworkerd status --json
+  cogworkerd status --embedded ./data"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="one object, for scripts")
+    options.add_server(parser)
+    options.add_embedded(parser, starts=False)
+
+
+def perform(arguments: argparse.Namespace) -> int:
+    """Print the state of the fleet. Returns 0."""
+    found = options.effective(arguments, extra=options.embedded_layer(arguments))
+    client, keys = options.connect(found)
+    state = snapshot(client, keys)
+    print(json.dumps(as_object(state), indent=2) if arguments.json else as_text(state, time.time()))
+    return 0
+
+
+def as_object(state: Snapshot) -> dict[str, Any]:
+    """The state as `--json` prints it."""
+    return {
+        "processes": [vars(process) for process in state.processes],
+        "queues": [
+            {"name": queue.name, "size": queue.size, "latency": round(queue.latency, 3), "paused": queue.paused}
+            for queue in state.queues
+        ],
+        "sets": state.sets,
+        "stats": state.stats,
+        "running": [_running_object(job) for job in state.running],
+    }
+
+
+def _running_object(job: RunningJob) -> dict[str, Any]:
+    named = dict(vars(job))
+    named["class"] = named.pop("class_name")
+    return named
+
+
+def as_text(state: Snapshot, now: float) -> str:
+    """The state as tables."""
+    return "\n\n".join(
+        [
+            table(
+                "Processes",
+                ("identity", "tag", "busy", "state", "queues", "memory", "up"),
+                [_process_row(process, now) for process in state.processes],
+                "none is running",
+            ),
+            table(
+                "Queues",
+                ("name", "size", "latency", "state"),
+                [(q.name, q.size, duration(q.latency), _queue_state(q.paused, q.read)) for q in state.queues],
+            ),
+            table("Sets", ("scheduled", "retry", "dead"), [tuple(state.sets.values())]),
+            table("Counters", ("processed", "failed"), [tuple(state.stats.values())]),
+            table(
+                "Running now",
+                ("job", "jid", "queue", "for", "on"),
+                [(j.class_name, j.jid, j.queue, duration(max(0.0, now - j.run_at)), j.identity) for j in state.running],
+                "nothing",
+            ),
+        ]
+    )
+
+
+def _process_row(process: Process, now: float) -> tuple[object, ...]:
+    return (
+        process.identity,
+        process.tag,
+        f"{process.busy}/{process.concurrency}",
+        "quiet" if process.quiet else "running",
+        " ".join(sorted(set(process.queues))),
+        size(process.rss_kb),
+        duration(max(0.0, now - process.started_at)),
+    )
+
+
+def _queue_state(paused: bool, read: bool) -> str:
+    words = ["paused"] if paused else []
+    return ", ".join(words + ([] if read else ["nobody reads it"])) or "read"

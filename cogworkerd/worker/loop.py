@@ -137,7 +137,7 @@ class Child:
             keys,
             setup.identity,
             setup.page,
-            setup.queues or tuple((queue, 1) for queue in queues_of(app)),
+            setup.queues or tuple((queue, 1) for queue in app.queues),
             settings.strict_order,
             setup.slot,
             settings.fetch_idle_max_interval,
@@ -340,9 +340,3 @@ def _stop_hooks(app: App, log: Log) -> None:
             log.emit(events.CHILD_HOOK_FAILED, exc_info=error, hook=f"on_child_stop {_name(hook)}")
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def queues_of(app: App) -> list[str]:
-    """ "default" and every queue that a registered job names."""
-    names = {job.queue for job in app.jobs.values()}
-    return ["default", *sorted(names - {"default"})]
