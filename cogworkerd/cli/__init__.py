@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from cogworkerd.cli import early
 
 EXIT_USAGE = 2
-_DAEMONS = ("run", "demo")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0 done, 1 failed or nothing matched, 2 usage, 69 the server is away, 78 configuration.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words and words[0] in _DAEMONS:
+    if words and words[0] == "run":
         # Before anything slow is imported: a stop that comes now must not be lost, nor kill us half-way.
         early.install()
     from cogworkerd.cli import parser

@@ -93,6 +93,8 @@ def _setting_row(name: str, found: Effective) -> tuple[str, str, str]:
     if name == "queues":
         text = " ".join(f"{queue},{weight}" if weight > 1 else queue for queue, weight in value or ())
         return name, text or "default and those of the jobs", origin
+    if name == "preload" and value is None:
+        return name, "where forking is safe after an import (not on macOS)", origin
     return name, "off" if value is None else str(value), origin
 
 

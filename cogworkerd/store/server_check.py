@@ -177,7 +177,7 @@ def _check_clock(report: Report, client: redis.Redis) -> None:
 
 
 def _check_connections(report: Report, client: redis.Redis, connections: int) -> None:
-    told = _ask(client, "CONFIG", "GET", "maxclients")
+    told = _ask(client, "CONFIG GET", "maxclients")
     limit = next(iter(told.values()), None) if isinstance(told, dict) else None
     report.rows.append(("connections", f"{connections} needed, {limit or UNKNOWN} allowed"))
     if limit is not None and int(limit) < connections:
