@@ -28,7 +28,9 @@ print(cogworkerd.__version__)
 def run(*command: str | Path, cwd: Path = ROOT) -> str:
     # Whatever the tests' own environment says must not reach a fresh one.
     clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, cwd=cwd, env=clean, check=False)
+    done = subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, cwd=cwd, env=clean, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -79,7 +81,10 @@ def test_sources_that_lost_the_link_give_a_sentence_and_no_wheel(tmp_path: Path)
     folder = tmp_path / "sources"
     zipfile.ZipFile(archive).extractall(folder)  # writes a link as a file with its target's name
     done = subprocess.run(
-        [sys.executable, "-m", "build", "--no-isolation", "--wheel", str(folder)], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "build", "--no-isolation", "--wheel", str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode != 0
     assert "lost a symbolic link" in done.stdout + done.stderr
