@@ -116,7 +116,7 @@ def _process(client: redis.Redis, keys: Keys, identity: str) -> Process | None:
 
 def _queues(client: redis.Redis, keys: Keys, now: float) -> list[QueueState]:
     paused = _members(client, keys.paused_queues)
-    live = dict(_ask(client, "ZRANGE", keys.live_queues, 0, -1, "WITHSCORES") or [])
+    live = dict(_ask(client, "ZRANGE", keys.live_queues, 0, -1, "WITHSCORES", withscores=True) or [])
     server_now = _ask(client, "TIME") or (now,)
     names = _members(client, keys.queues) | set(live)
     found = []
@@ -172,9 +172,9 @@ def _counter(client: redis.Redis, key: str) -> int:
         return 0
 
 
-def _ask(client: redis.Redis, *command: Any) -> Any:
-    """One reading command; None where the key has another type."""
+def _ask(client: redis.Redis, *command: Any, **reply: Any) -> Any:
+    """One reading command; None where the key has another type. `reply`: how redis-py is to read the answer."""
     try:
-        return client.execute_command(*command)
+        return client.execute_command(*command, **reply)
     except redis.exceptions.ResponseError:
         return None

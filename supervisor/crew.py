@@ -51,7 +51,7 @@ class Crew:
     """The children of one supervisor.
 
     Args:
-        setup: makes what a child is given: slot, its descriptor for reports.
+        setup: makes what a child is given, from the slot, its descriptor for reports and that of its parent's life.
         inherited: descriptors that were open before the supervisor made any of its own: the application's.
         shared: descriptors of the supervisor's that children keep.
     """
@@ -64,7 +64,7 @@ class Crew:
         ledger: Ledger,
         link: Link,
         log: Log,
-        setup: Callable[[Slot, int], child_loop.Setup],
+        setup: Callable[[Slot, int, int], child_loop.Setup],
         hooks: Hooks,
         inherited: set[int],
         shared: set[int],
@@ -106,7 +106,10 @@ class Crew:
     def _fork(self, slot: Slot) -> None:
         self.ledger.forked(slot.number)
         try:
-            slot.fork(lambda write: child_loop.run(self._setup(slot, write)), lambda keep: self._forget(slot, keep))
+            slot.fork(
+                lambda write, life: child_loop.run(self._setup(slot, write, life)),
+                lambda keep: self._forget(slot, keep),
+            )
         except OSError as error:
             del self.ledger.slots[slot.number]
             slot.not_before = time.monotonic() + _FORK_AGAIN

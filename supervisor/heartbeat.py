@@ -80,18 +80,19 @@ class Heartbeat:
         return clock() - self._page.last_beat > PRESENCE_TTL
 
     async def _write_presence(self) -> None:
-        key = self._keys.process(self._identity)
         async with self._link.redis.pipeline(transaction=True) as pipe:
-            pipe.hset(
-                key,
-                mapping={
-                    "info": self._info(),
-                    "busy": str(self._ledger.busy),
-                    "quiet": "true" if self._page.quiet else "false",
-                },
-            )
-            pipe.expire(key, PRESENCE_TTL)
+            self._queue_presence(pipe)
             await pipe.execute()
+
+    def _queue_presence(self, pipe: Any) -> None:
+        key = self._keys.process(self._identity)
+        fields = {
+            "info": self._info(),
+            "busy": str(self._ledger.busy),
+            "quiet": "true" if self._page.quiet else "false",
+        }
+        pipe.hset(key, mapping=fields)
+        pipe.expire(key, PRESENCE_TTL)
 
     def _info(self) -> str:
         own = _rss_kb(None)
@@ -126,8 +127,7 @@ class Heartbeat:
                 pipe.hset(key, mapping=running)
                 pipe.expire(key, PRESENCE_TTL)
             if not full:
-                pipe.hset(self._keys.process(self._identity), "busy", str(self._ledger.busy))
-                pipe.expire(self._keys.process(self._identity), PRESENCE_TTL)
+                self._queue_presence(pipe)
             try:
                 await pipe.execute()
             except SERVER_TROUBLE as error:

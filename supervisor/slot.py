@@ -67,6 +67,7 @@ class Slot:
         self.stack_file = stack_file
         self.pid: int | None = None
         self.report_fd = -1
+        self._life_fd = -1
         self.told = False
         self.killed = ""
         self.ready = False
@@ -75,49 +76,55 @@ class Slot:
         self._failures = 0
         self._buffer = Buffer()
 
-    def fork(self, live: Callable[[int], int], forget: Callable[[set[int]], None]) -> None:
+    def fork(self, live: Callable[[int, int], int], forget: Callable[[set[int]], None]) -> None:
         """Fork a child.
 
         Args:
-            live: in the child, given the descriptor for reports; returns the exit status.
+            live: in the child, given the descriptor for reports and the one that ends with the supervisor; returns the
+                exit status.
             forget: in the child, given the descriptors it keeps besides the shared ones; drops what is the parent's.
 
         Raises:
             OSError: the system refused (EAGAIN).
         """
         read, write = os.pipe()
+        # A pipe of its own for each child: who is signalled at its end belongs to the pipe, not to the process.
+        life_read, life_write = os.pipe()
         # Until the child has handlers of its own, a signal must wait, or it would run the parent's.
         signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
         try:
             pid = os.fork()
             if pid == 0:
-                self._become_child(live, forget, write)
+                self._become_child(live, forget, write, life_read)
         except OSError:
-            os.close(read)
-            os.close(write)
+            for fd in (read, write, life_read, life_write):
+                os.close(fd)
             raise
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _BLOCKED)
         with contextlib.suppress(OSError):
             os.setpgid(pid, pid)
         os.close(write)
+        os.close(life_read)
         os.set_blocking(read, False)
         if hasattr(fcntl, "F_SETPIPE_SZ"):
             with contextlib.suppress(OSError):
                 fcntl.fcntl(read, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
-        self.pid, self.report_fd = pid, read
+        self.pid, self.report_fd, self._life_fd = pid, read, life_write
         self.told, self.killed, self.ready, self.born = False, "", False, time.monotonic()
         self._buffer = Buffer()
 
     @staticmethod
-    def _become_child(live: Callable[[int], int], forget: Callable[[set[int]], None], write: int) -> None:
+    def _become_child(
+        live: Callable[[int, int], int], forget: Callable[[set[int]], None], write: int, life: int
+    ) -> None:
         status = 70
         try:
             with contextlib.suppress(OSError):
                 os.setpgid(0, 0)
-            forget({write})
+            forget({write, life})
             asyncio._set_running_loop(None)
-            status = live(write)
+            status = live(write, life)
         finally:
             os._exit(status)  # never back into the parent's stack
 
@@ -195,7 +202,8 @@ class Slot:
             planned: it left in order; the next one comes at once.
         """
         os.close(self.report_fd)
-        self.pid, self.report_fd = None, -1
+        os.close(self._life_fd)
+        self.pid, self.report_fd, self._life_fd = None, -1, -1
         if planned or now - self.born >= HEALTHY_LIFE:
             self._failures = 0
             pause = 0.0

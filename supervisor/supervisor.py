@@ -154,10 +154,9 @@ class Supervisor:
         self._identity = new_identity()
         self._life = SignOfLife(self._identity)
         self._page = Page()
-        self._life_read, self._life_write = os.pipe()
         self._ledger = Ledger()
         self._link = Link(self._server, self._log)
-        keep = {self._page.fd, self._life.fd, self._life_read, *self._plan.keep} - {None}
+        keep = {self._page.fd, self._life.fd, *self._plan.keep} - {None}
         self._crew = Crew(
             self._plan.concurrency,
             self._loop,
@@ -218,7 +217,7 @@ class Supervisor:
     def _queue_names(self) -> list[str]:
         return [name for name, weight in self._queues for _ in range(weight)]
 
-    def _setup(self, slot: Slot, report_fd: int) -> child_loop.Setup:
+    def _setup(self, slot: Slot, report_fd: int, life: int) -> child_loop.Setup:
         """What a fresh child is given; called in the child."""
         death_signal = self._death_signal
         preloaded = self._plan.app
@@ -234,7 +233,7 @@ class Supervisor:
             parent=self._pid,
             page=self._page,
             report_fd=report_fd,
-            life=self._life_read,
+            life=life,
             stack_file=slot.stack_file,
             parent_signals_death=death_signal is not None and death_signal(),
             log=self._log,
