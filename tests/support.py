@@ -18,6 +18,7 @@ import psutil
 import redis
 
 T = TypeVar("T")
+Client = Any  # a redis.Redis that decodes; its own annotations know neither decoding nor what a call was asked for
 APPS = Path(__file__).parent / "apps"
 ROOT = Path(__file__).parent.parent
 
@@ -87,7 +88,7 @@ class Server:
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"
 
-    def client(self, **options: Any) -> redis.Redis:
+    def client(self, **options: Any) -> Client:
         return redis.Redis(port=self.port, decode_responses=True, **options)
 
     def stop(self) -> None:
@@ -247,7 +248,7 @@ def _is_slot(process: psutil.Process) -> bool:
         return False
 
 
-def inprogress(client: redis.Redis) -> list[str]:
+def inprogress(client: Client) -> list[str]:
     """Everything on any in-progress list."""
     found: list[Any] = []
     for key in client.scan_iter("cogworker:inprogress:*"):
@@ -255,7 +256,7 @@ def inprogress(client: redis.Redis) -> list[str]:
     return found
 
 
-def push_raw(client: redis.Redis, name: str, *args: Any, queue: str = "default", **fields: Any) -> str:
+def push_raw(client: Client, name: str, *args: Any, queue: str = "default", **fields: Any) -> str:
     """Push as another program would."""
     import secrets
 

@@ -12,17 +12,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import redis
 
 from cogworkerd.cli.parser import COMMANDS
-from tests.support import APPS, Daemon, Server, eventually, push_raw
+from tests.support import APPS, Client, Daemon, Server, eventually, push_raw
 
 Start = Callable[..., Daemon]
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def command(server: Server, witness: redis.Redis, tmp_path: Path) -> Command:
+def command(server: Server, witness: Client, tmp_path: Path) -> Command:
     """Run a command against the session's server, from an empty folder."""
     port = witness.connection_pool.connection_kwargs["port"]
 
@@ -70,7 +69,7 @@ def test_the_words_of_every_example_are_understood() -> None:
             parser.build().parse_args(words[words.index("cogworkerd") + 1 :])
 
 
-def test_status_shows_what_runs(daemon: Start, command: Command, client: redis.Redis, witness: redis.Redis) -> None:
+def test_status_shows_what_runs(daemon: Start, command: Command, client: Client, witness: Client) -> None:
     running = daemon("-c", "2", "--tag", "shop").ready()
     jid = push_raw(client, "book", 1, 3)
     push_raw(client, "nobody", queue="elsewhere", enqueued_at=time.time() - 100)
@@ -92,7 +91,7 @@ def test_status_shows_what_runs(daemon: Start, command: Command, client: redis.R
     eventually(lambda: not json.loads(command("status", "--json").stdout)["running"], 6)
 
 
-def test_enqueue_pushes_by_name(command: Command, client: redis.Redis) -> None:
+def test_enqueue_pushes_by_name(command: Command, client: Client) -> None:
     jid = command("enqueue", *APP, "book", "[1]").stdout.strip()
     from_stdin = command("enqueue", *APP, "book", "-", text="[2, 0.5]").stdout.strip()
     jobs = [json.loads(raw) for raw in client.lrange("cogworker:queue:default", 0, -1)]
@@ -114,7 +113,7 @@ def test_enqueue_pushes_by_name(command: Command, client: redis.Redis) -> None:
     ],
 )
 def test_enqueue_refuses_what_makes_no_sense(
-    command: Command, client: redis.Redis, words: tuple[str, ...], said: str
+    command: Command, client: Client, words: tuple[str, ...], said: str
 ) -> None:
     done = command("enqueue", *APP, *words)
     assert done.returncode == 78
@@ -123,7 +122,7 @@ def test_enqueue_refuses_what_makes_no_sense(
     assert client.keys("cogworker:queue:*") == []
 
 
-def test_check_shows_settings_jobs_and_server(command: Command, client: redis.Redis) -> None:
+def test_check_shows_settings_jobs_and_server(command: Command, client: Client) -> None:
     push_raw(client, "x", queue="forgotten")
     done = command("check", *APP, "-c", "3", "-q", "default", COGWORKERD_SHUTDOWN_TIMEOUT="7")
     assert done.returncode == 0, done.stderr

@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from cogworkerd import embedded
-from tests.support import APPS, Daemon, eventually, push_raw
+from tests.support import APPS, Client, Daemon, eventually, push_raw
 
 Start = Callable[..., Daemon]
 
@@ -29,7 +29,7 @@ def servers_in(folder: Path) -> list[psutil.Process]:
     return found
 
 
-def cogworkerd(*words: str, witness: redis.Redis | None = None) -> subprocess.CompletedProcess[str]:
+def cogworkerd(*words: str, witness: Client | None = None) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("COGWORKERD_")}
     if witness is not None:
         port = witness.connection_pool.connection_kwargs["port"]
@@ -51,7 +51,7 @@ def private(daemon: Start, folder: Path) -> Callable[..., Daemon]:
     return lambda *flags, **options: daemon("--embedded", str(folder), *flags, **options)
 
 
-def test_a_job_enqueued_from_another_terminal_is_performed(private: Start, folder: Path, witness: redis.Redis) -> None:
+def test_a_job_enqueued_from_another_terminal_is_performed(private: Start, folder: Path, witness: Client) -> None:
     running = private("-c", "1").ready()
     url = running.lines("daemon.start")[0]["url"]
     assert url.startswith("COGWORKERD_REDIS_URL=unix://")
@@ -67,7 +67,7 @@ def test_a_job_enqueued_from_another_terminal_is_performed(private: Start, folde
     eventually(lambda: not servers_in(folder))
 
 
-def test_what_was_queued_survives_a_restart(private: Start, folder: Path, witness: redis.Redis) -> None:
+def test_what_was_queued_survives_a_restart(private: Start, folder: Path, witness: Client) -> None:
     first = private("-c", "1").ready()
     first.signal(signal.SIGTSTP)
     eventually(lambda: first.lines("daemon.quiet"))
@@ -93,7 +93,7 @@ def test_a_folder_that_others_can_read_is_refused(private: Start, folder: Path) 
     assert "mode 700" in refused.text()
 
 
-def test_a_long_path_is_served_from_a_short_folder(daemon: Start, tmp_path: Path, witness: redis.Redis) -> None:
+def test_a_long_path_is_served_from_a_short_folder(daemon: Start, tmp_path: Path, witness: Client) -> None:
     deep = tmp_path / ("d" * 60) / ("e" * 60)
     running = daemon("--embedded", str(deep), "-c", "1").ready()
     with redis.Redis.from_url(embedded.url_of(str(deep)), decode_responses=True) as client:
@@ -103,7 +103,7 @@ def test_a_long_path_is_served_from_a_short_folder(daemon: Start, tmp_path: Path
 
 
 def test_the_server_outlives_a_killed_supervisor_until_its_children_have_settled(
-    private: Start, folder: Path, witness: redis.Redis
+    private: Start, folder: Path, witness: Client
 ) -> None:
     running = private("-c", "1").ready()
     with redis.Redis.from_url(embedded.url_of(str(folder)), decode_responses=True) as client:
@@ -122,9 +122,7 @@ def test_the_server_outlives_a_killed_supervisor_until_its_children_have_settled
     assert witness.hget("t:start", "1") == "1"
 
 
-def test_the_interrupt_of_a_terminal_reaches_the_server_last(
-    private: Start, folder: Path, witness: redis.Redis
-) -> None:
+def test_the_interrupt_of_a_terminal_reaches_the_server_last(private: Start, folder: Path, witness: Client) -> None:
     """INT goes to the daemon's whole group; the server is in a session of its own and is stopped after the drain."""
     running = private("-c", "1").ready()
     with redis.Redis.from_url(embedded.url_of(str(folder)), decode_responses=True) as client:

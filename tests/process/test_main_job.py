@@ -6,14 +6,12 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import redis
-
-from tests.support import Daemon, eventually, inprogress, push_raw
+from tests.support import Client, Daemon, eventually, inprogress, push_raw
 
 Start = Callable[..., Daemon]
 
 
-def test_every_job_of_ten_thousand_is_performed_once(daemon: Start, client: redis.Redis, witness: redis.Redis) -> None:
+def test_every_job_of_ten_thousand_is_performed_once(daemon: Start, client: Client, witness: Client) -> None:
     running = daemon("-c", "4", "--log-level", "info").ready()
     with client.pipeline(transaction=False) as pipe:
         for n in range(10_000):
@@ -31,9 +29,7 @@ def test_every_job_of_ten_thousand_is_performed_once(daemon: Start, client: redi
     running.clean_log()
 
 
-def test_an_async_job_a_failing_one_and_one_of_another_queue(
-    daemon: Start, client: redis.Redis, witness: redis.Redis
-) -> None:
+def test_an_async_job_a_failing_one_and_one_of_another_queue(daemon: Start, client: Client, witness: Client) -> None:
     daemon("-c", "2").ready()
     push_raw(client, "later", 1)
     push_raw(client, "mailed", 2, queue="mail")
@@ -48,7 +44,7 @@ def test_an_async_job_a_failing_one_and_one_of_another_queue(
     assert client.zcard("cogworker:retry") == 0
 
 
-def test_a_failed_job_is_filed_as_the_wire_format_says(daemon: Start, client: redis.Redis) -> None:
+def test_a_failed_job_is_filed_as_the_wire_format_says(daemon: Start, client: Client) -> None:
     daemon("-c", "1").ready()
     jid = push_raw(client, "boom", "no luck", retry=3, created_at=1.5, odd={"kept": [1, 2**70]})
     entry, score = eventually(lambda: client.zrange("cogworker:retry", 0, -1, withscores=True))[0]

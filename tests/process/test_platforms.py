@@ -8,9 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import redis
 
-from tests.support import Daemon, eventually, push_raw
+from tests.support import Client, Daemon, eventually, push_raw
 
 Start = Callable[..., Daemon]
 
@@ -45,7 +44,7 @@ def bare(daemon: Start, tmp_path: Path) -> Start:
 
 
 @needs_root
-def test_jobs_run_and_a_killed_one_comes_back(bare: Start, client: redis.Redis, witness: redis.Redis) -> None:
+def test_jobs_run_and_a_killed_one_comes_back(bare: Start, client: Client, witness: Client) -> None:
     running = bare("-c", "2").ready()
     for n in range(20):
         push_raw(client, "book", n)
@@ -60,7 +59,7 @@ def test_jobs_run_and_a_killed_one_comes_back(bare: Start, client: redis.Redis, 
 
 
 @needs_root
-def test_children_die_with_their_supervisor(bare: Start, client: redis.Redis, witness: redis.Redis) -> None:
+def test_children_die_with_their_supervisor(bare: Start, client: Client, witness: Client) -> None:
     """The end of the pipe of its life tells an idle child, and a busy one by a signal (P9)."""
     running = bare("-c", "2", "--shutdown-timeout", "3").ready()
     push_raw(client, "pidof", "t:p", 60)
@@ -72,7 +71,7 @@ def test_children_die_with_their_supervisor(bare: Start, client: redis.Redis, wi
 
 
 @needs_root
-def test_signals_and_a_drain(bare: Start, client: redis.Redis, witness: redis.Redis) -> None:
+def test_signals_and_a_drain(bare: Start, client: Client, witness: Client) -> None:
     running = bare("-c", "1").ready()
     push_raw(client, "book", 1, 1)
     eventually(lambda: witness.hget("t:start", "1") == "1")
@@ -90,9 +89,7 @@ READ_ONLY_AS_NOBODY = (
 
 
 @needs_root
-def test_a_user_without_a_name_or_home_and_nothing_writable(
-    daemon: Start, client: redis.Redis, witness: redis.Redis
-) -> None:
+def test_a_user_without_a_name_or_home_and_nothing_writable(daemon: Start, client: Client, witness: Client) -> None:
     running = daemon(
         *("-c", "1"),
         wrap=("unshare", "--mount", "--", "env", "-u", "HOME", "sh", "-c", READ_ONLY_AS_NOBODY),
