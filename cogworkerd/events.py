@@ -56,7 +56,7 @@ ROLL_SAME_CODE = _event("roll.same_code", "warning", "with preload on, new child
 PRELOAD_THREADS = _event(
     "preload.threads", "warning", "importing the app left threads running; starting anew with preload off", "threads"
 )
-QUEUE_NOT_READ = _event("queue.not_read", "warning", "a job goes to a queue that is not read here", "job", "queue")
+QUEUE_NOT_READ = _event("queue.not_read", "warning", "these jobs go to queues that are not read here", "jobs")
 SERVER_EVICTS = _event("server.evicts", "warning", "the server may evict jobs; use noeviction", "policy")
 
 JOB_START = _event("job.start", "debug", "a job begins")

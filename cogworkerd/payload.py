@@ -16,6 +16,7 @@ DEFAULT_QUEUE = "default"
 DEFAULT_RETRIES = 25
 MAX_DEPTH = 90  # the usual limit of Ruby's parser is 100 for the whole payload, and it is nested once or twice more
 MAX_JID = 128
+_IN_KEYS = ("class", "jid", "queue", "periodic_pjid")
 _MAX_COUNT = 2**31 - 1
 _MAX_INT_BITS = 14_000  # 4,300 decimal digits, the most that Python's json reads again
 
@@ -131,6 +132,18 @@ def _check_fields(payload: dict[str, Any]) -> None:
     kwargs = payload.get("kwargs")
     if kwargs is not None and not isinstance(kwargs, dict):
         raise Unparseable('"kwargs" is not an object')
+    for field in _IN_KEYS:
+        value = payload.get(field)
+        if isinstance(value, str) and not value.isascii() and not _encodable(value):
+            raise Unparseable(f'"{field}" holds a lone surrogate')
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def queue_of(payload: Mapping[str, Any], found: str) -> str:

@@ -203,7 +203,7 @@ class Crew:
         planned = ended.code == child_loop.EXIT_LEFT and not record.busy and slot.ready
         if not planned:
             self.left_in_order = False
-        pause = slot.buried(time.monotonic(), planned)
+        pause = slot.buried(time.monotonic(), planned, record.busy)
         self._tell_death(slot, ended, planned, pause)
         self._page.idle_slots = len(self.ledger.idle_slots())
         if not slot.ready and ended.code == child_loop.EXIT_IMPORT:

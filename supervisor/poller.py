@@ -8,7 +8,6 @@ from typing import Any
 from cogworkerd import events
 from cogworkerd.log import Log
 from cogworkerd.payload import Unparseable, dump, parse, unparseable
-from cogworkerd.settings import check_queue_name
 from cogworkerd.store import scripts
 from cogworkerd.store.keys import Keys
 
@@ -106,8 +105,9 @@ def _requeued(entry: bytes, now: float) -> tuple[bytes, str]:
     """
     payload = parse(entry)
     queue = payload.setdefault("queue", "default")
+    if not isinstance(queue, str) or not queue:
+        raise Unparseable('"queue" is not a text')
     try:
-        check_queue_name(queue)
         return dump({**payload, "enqueued_at": now}), queue
     except ValueError as problem:
-        raise Unparseable(str(problem))
+        raise Unparseable(f"cannot be written again as JSON: {problem}")

@@ -62,6 +62,9 @@ class Reconciler:
                 self.unclear = True
                 self._link.failed("reconcile", error)
                 return
+            except asyncio.CancelledError:
+                self.unclear = True  # the command under way may take effect all the same
+                raise
             self._link.worked("reconcile")
 
     async def register(self) -> bool:
@@ -100,7 +103,7 @@ class Reconciler:
         for orphan in [orphan for orphan in self._ledger.orphans if not orphan.marked]:
             try:
                 answer = await self._requeue(orphan)
-            except SERVER_TROUBLE:
+            except (*SERVER_TROUBLE, asyncio.CancelledError):
                 self._ledger.requeue_unknown(orphan)
                 raise
             if answer == "void":
@@ -145,7 +148,7 @@ class Reconciler:
         self._ledger.begin_look()
         try:
             self.look, listed = await self._link.call(scripts.look(self._keys, self._identity))
-        except SERVER_TROUBLE:
+        except (*SERVER_TROUBLE, asyncio.CancelledError):
             self._ledger.forget_look()
             raise
         self._read_pipes()
@@ -157,7 +160,7 @@ class Reconciler:
         orphan = mark or Orphan(_DEFAULT_QUEUE, raw, blame=False)
         try:
             answer = await self._requeue(orphan)
-        except SERVER_TROUBLE:
+        except (*SERVER_TROUBLE, asyncio.CancelledError):
             self._ledger.stray_unknown(raw)
             raise
         self._ledger.stray_requeued(raw)

@@ -195,20 +195,22 @@ class Slot:
         code = os.waitstatus_to_exitcode(status)
         return ChildExit(pid, code if code >= 0 else None, -code if code < 0 else None, int(usage.ru_maxrss))
 
-    def buried(self, now: float, planned: bool) -> float:
-        """The child is gone: close its pipe and say how long to wait before the next fork.
+    def buried(self, now: float, planned: bool, held_a_job: bool) -> float:
+        """The child is gone: close its pipe and say how long to wait before the next fork: nothing after a healthy
+        life, else 1, 2, 4 ... 60 s.
 
         Args:
             planned: it left in order; the next one comes at once.
+            held_a_job: it died in the middle of a job, which is blamed and has a limit of its own.
         """
         os.close(self.report_fd)
         os.close(self._life_fd)
         self.pid, self.report_fd, self._life_fd = None, -1, -1
-        if planned or now - self.born >= HEALTHY_LIFE:
+        if planned or held_a_job or now - self.born >= HEALTHY_LIFE:
             self._failures = 0
             pause = 0.0
         else:
-            pause = 0.0 if self._failures == 0 and self.ready else min(2.0 ** max(self._failures - 1, 0), BACKOFF_MOST)
+            pause = min(2.0**self._failures, BACKOFF_MOST)
             self._failures += 1
         self.not_before = now + pause
         return pause

@@ -257,7 +257,8 @@ class Supervisor:
                 if is_authentication(error):
                     return self._give_up(f"{self._server.masked} refuses the name or the password: {error}")
                 if not told:
-                    self._log.emit(events.DAEMON_WAITING, server=self._server.masked, error=str(error))
+                    what = f"TLS: {error}" if "SSL" in str(error) else str(error)
+                    self._log.emit(events.DAEMON_WAITING, server=self._server.masked, error=what)
                     told = True
                 self._link.failed("first beat", error)
                 self._show_title()
@@ -291,9 +292,9 @@ class Supervisor:
         if facts.evicts:
             self._log.emit(events.SERVER_EVICTS, policy=facts.evicts)
         read = {name for name, _ in self._queues}
-        for job in app.jobs.values() if app is not None else ():
-            if job.queue not in read:
-                self._log.emit(events.QUEUE_NOT_READ, job=job.name, queue=job.queue)
+        unread = [f"{job.name} ({job.queue})" for job in app.jobs.values() if job.queue not in read] if app else []
+        if unread:
+            self._log.emit(events.QUEUE_NOT_READ, jobs=unread)
 
     def _start_working(self) -> None:
         if self._phase is Phase.BOOTING:

@@ -12,6 +12,8 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from setproctitle import setproctitle
+
 from cogworkerd import events, log
 from cogworkerd.cli import early, options
 from cogworkerd.embedded import EmbeddedServer
@@ -50,6 +52,8 @@ def perform(arguments: argparse.Namespace) -> int:
         return EXIT_CONFIG
     log.open_missing_descriptors()
     log.sturdy_streams()
+    # Before anything touches os.environ: the room for the title is the environment's.
+    setproctitle("cogworkerd:supervisor starting")
     return start(arguments)
 
 
