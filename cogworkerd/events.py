@@ -84,7 +84,7 @@ CHILD_DIED = _event("child.died", "error", "a child died", "slot", "child", "rea
 CHILD_KILLED = _event("child.killed", "warning", "the supervisor killed a child", "slot", "child", "why")
 CHILD_HOOK_FAILED = _event("child.hook_failed", "error", "a start or stop hook of the app raised", "hook")
 CHILD_BOOT_FAILED = _event("child.boot_failed", "error", "a child could not start", "slot", "reason")
-CHILD_STACK = _event("child.stack", "info", "what a child is doing", "slot", "child", "phase", "jid", "stack")
+CHILD_STACK = _event("child.stack", "info", "what a child is doing", "slot", "child", "phase", "jid", "frames")
 FORK_FAILED = _event("fork.failed", "warning", "the system refused a new process", "slot", "error", "retry_in")
 REPORT = _event("report", "debug", "a report of a child was read", "slot", "kind", "jid", "detail")
 

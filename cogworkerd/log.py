@@ -134,6 +134,8 @@ def _add_time(_: Any, __: str, event: EventDict) -> EventDict:
 def _clean_all(_: Any, __: str, event: EventDict) -> EventDict:
     trace = event.pop("exception", None)
     cleaned = {name if name.isidentifier() else clean_text(name): clean(value) for name, value in event.items()}
+    if "stack" in cleaned:  # a name that structlog's console renderer takes for a text of its own
+        cleaned["stack"] = clean_text(cleaned["stack"])
     if trace:
         cleaned["exception"] = storable(str(trace), _MAX_TRACEBACK)
     return cleaned
@@ -167,7 +169,7 @@ class _Console:
 
     def __init__(self, colors: bool) -> None:
         self._render = structlog.dev.ConsoleRenderer(
-            colors=colors, exception_formatter=structlog.dev.plain_traceback, pad_event_to=16
+            colors=colors, exception_formatter=structlog.dev.plain_traceback, pad_event_to=16, sort_keys=False
         )
 
     def __call__(self, logger: Any, name: str, event: EventDict) -> str:

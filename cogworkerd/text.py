@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import traceback
 import unicodedata
+from pathlib import Path
 from types import TracebackType
 
 ERROR_MESSAGE_LIMIT = 10_000
 RAW_PAYLOAD_LIMIT = 100_000
 BACKTRACE_LIMIT = 200
 _CUT = "... (cut)"
+_OWN_FRAMES = str(Path(__file__).with_name("worker"))
 _CAUSES_SHOWN = 5
 _FRAMES_SHOWN = 40
 
@@ -78,5 +80,9 @@ def _one_traceback(error: BaseException) -> str:
 
 
 def _frames(frames: TracebackType | None) -> list[str]:
-    stack = traceback.StackSummary.extract(traceback.walk_tb(frames), limit=-_FRAMES_SHOWN, lookup_lines=True)
+    """The last frames as text, without our own that lead to the job's code."""
+    last = frames
+    while last is not None and last.tb_frame.f_code.co_filename.startswith(_OWN_FRAMES):
+        last = last.tb_next
+    stack = traceback.StackSummary.extract(traceback.walk_tb(last or frames), limit=-_FRAMES_SHOWN, lookup_lines=True)
     return stack.format()

@@ -301,7 +301,7 @@ class Crew:
                 child=slot.pid,
                 phase=record.phase.value,
                 jid=name_of(record.raw)[0] if record.busy else "",
-                stack=_stack_lines(slot.stack_file, start),
+                frames=_stack_lines(slot.stack_file, start),
             )
 
 

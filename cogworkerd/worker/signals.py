@@ -52,6 +52,7 @@ class ChildSignals:
             getattr(signal, name): self._nothing for name in _NOT_FOR_CHILDREN
         }
         self._handlers[signal.SIGTERM] = self._on_term
+        self._stack_marker = self._nothing
 
     def install(self) -> None:
         """Set the handlers, then let signals in."""
@@ -95,7 +96,7 @@ class ChildSignals:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         if _signal.getsignal(signal.SIGALRM) != signal.SIG_DFL and not self.orphaned:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        if self._stack_file is not None and _signal.getsignal(signal.SIGUSR1) is not None:
+        if _signal.getsignal(signal.SIGUSR1) is not self._stack_marker:
             self._register_stack()
         if signal.getitimer(signal.ITIMER_REAL)[0] and not self.orphaned:
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -104,7 +105,10 @@ class ChildSignals:
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
     def _register_stack(self) -> None:
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        # faulthandler sets its handler below Python's knowledge; the marker, which Python knows, shows later whether a
+        # job has put something in its place.
+        faulthandler.unregister(signal.SIGUSR1)
+        signal.signal(signal.SIGUSR1, self._stack_marker)
         if self._stack_file is not None:
             faulthandler.register(signal.SIGUSR1, file=self._stack_file, all_threads=True, chain=False)
 
