@@ -276,6 +276,7 @@ class Supervisor:
 
     def _tell_start(self, facts: ServerFacts) -> None:
         app = self._plan.app
+        private: dict[str, Any] = {"url": self._plan.url_hint} if self._plan.url_hint else {}
         self._log.emit(
             events.DAEMON_START,
             version=cogworkerd.__version__,
@@ -287,7 +288,7 @@ class Supervisor:
             slots_by=self._plan.slots_by,
             jobs=len(app.jobs) if app is not None else "each child imports the app",
             cron_entries=0,
-            url=self._plan.url_hint,
+            **private,
         )
         if facts.evicts:
             self._log.emit(events.SERVER_EVICTS, policy=facts.evicts)
