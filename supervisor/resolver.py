@@ -15,6 +15,7 @@ import threading
 from typing import Any
 
 LOOKUP_TIMEOUT = 5.0
+_RES_OPTIONS = "RES_OPTIONS"
 
 
 class ResolvingLoop(asyncio.SelectorEventLoop):
@@ -25,7 +26,13 @@ class ResolvingLoop(asyncio.SelectorEventLoop):
         super().__init__(self.selector)
         self._lookups: set[threading.Thread] = set()
         self._last_good: dict[tuple[Any, ...], list[Any]] = {}
-        os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
+        self._set_options = _RES_OPTIONS not in os.environ
+        os.environ.setdefault(_RES_OPTIONS, "timeout:1 attempts:1")
+
+    def restore_environment(self) -> None:
+        """In a child: jobs look names up as the system says, not as impatiently as the supervisor."""
+        if self._set_options:
+            os.environ.pop(_RES_OPTIONS, None)
 
     @property
     def fork_is_safe(self) -> bool:

@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,7 +67,7 @@ class Plan:
         slots_by: where the number of slots comes from, in words.
         url_hint: the URL to reach an embedded server with, or "".
         keep: descriptors that children keep (an embedded server's life).
-        early: signals that came before the supervisor could handle them.
+        early: signals that came before the supervisor could handle them; it may grow until then.
     """
 
     target: str
@@ -80,7 +80,7 @@ class Plan:
     log: Log
     url_hint: str = ""
     keep: frozenset[int] = frozenset()
-    early: tuple[signal.Signals, ...] = ()
+    early: Sequence[signal.Signals] = ()
 
 
 class Supervisor:
@@ -219,6 +219,7 @@ class Supervisor:
 
     def _setup(self, slot: Slot, report_fd: int, life: int) -> child_loop.Setup:
         """What a fresh child is given; called in the child."""
+        self._loop.restore_environment()
         death_signal = self._death_signal
         preloaded = self._plan.app
         return child_loop.Setup(

@@ -119,7 +119,7 @@ def _supervise(
         log=daemon_log,
         url_hint=f"COGWORKERD_REDIS_URL={private.url}" if private is not None else "",
         keep=frozenset() if private is None else frozenset({private.life}),
-        early=tuple(early.received),
+        early=early.received,
     )
     try:
         return Supervisor(plan).run()
