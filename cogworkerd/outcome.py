@@ -56,6 +56,8 @@ class Outcome:
 
     @classmethod
     def decode(cls, body: bytes) -> Outcome:
+        if body == _SUCCESS_BODY:
+            return SUCCESS
         kind, score, payload_size, attempt_size = _HEAD.unpack_from(body)
         rest = body[_HEAD.size :]
         if len(rest) != payload_size + attempt_size:
@@ -64,6 +66,7 @@ class Outcome:
 
 
 SUCCESS = Outcome(Kind.SUCCESS)
+_SUCCESS_BODY = SUCCESS.encode()
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,8 +146,9 @@ class Ledger:
         record.waits_on = ""
         record.awaited.clear()
         self._touch(record.raw)
-        # The requeue that was not answered had worked: somebody has fetched the job.
-        self.orphans = [orphan for orphan in self.orphans if not (orphan.marked and orphan.raw == record.raw)]
+        if self.orphans:
+            # The requeue that was not answered had worked: somebody has fetched the job.
+            self.orphans = [orphan for orphan in self.orphans if not (orphan.marked and orphan.raw == record.raw)]
 
     def _returned(self, record: SlotRecord, body: bytes) -> None:
         queue, raw = job_of(body)
@@ -282,9 +283,10 @@ class Ledger:
             self._touched.add(raw)
 
     def _forget_stray(self, raw: bytes) -> None:
-        self._strays.discard(raw)
-        for record in self.slots.values():
-            record.awaited.discard(raw)
+        if raw in self._strays:
+            self._strays.remove(raw)
+            for record in self.slots.values():
+                record.awaited.discard(raw)
 
 
 def _digest(raw: bytes) -> bytes:

@@ -76,7 +76,11 @@ def cpu(process: psutil.Process) -> float:
 def measure(server: Server, slots: int, jobs: int) -> Run:
     client = server.client()
     client.flushall()
-    folder = Path(tempfile.mkdtemp(prefix="cwbench-"))
+    with tempfile.TemporaryDirectory(prefix="cwbench-") as folder:
+        return drain(server, client, Path(folder), slots, jobs)
+
+
+def drain(server: Server, client: redis.Redis, folder: Path, slots: int, jobs: int) -> Run:
     (folder / "bench_app.py").write_text(APP)
     environment = {**os.environ, "COGWORKERD_REDIS_URL": server.url}
     fill = f"import bench_app; bench_app.noop.enqueue_many([()] * {jobs})"
