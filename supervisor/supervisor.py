@@ -423,6 +423,8 @@ class Supervisor:
 
     def _install_signals(self) -> None:
         for number in HANDLED:
+            if number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+                continue  # started by nohup
             self._loop.add_signal_handler(number, self._on_signal, number)
         for number in self._plan.early:
             self._on_signal(number)

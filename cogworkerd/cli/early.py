@@ -19,8 +19,13 @@ def install() -> None:
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), _leave)
     for name in _REMEMBERED:
-        if hasattr(signal, name):
+        if hasattr(signal, name) and not _left_to_nohup(getattr(signal, name)):
             signal.signal(getattr(signal, name), _remember)
+
+
+def _left_to_nohup(number: signal.Signals) -> bool:
+    """HUP that was ignored when the process began, as nohup has it, stays ignored."""
+    return number.name == "SIGHUP" and signal.getsignal(number) is signal.SIG_IGN
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
