@@ -124,10 +124,7 @@ class Supervisor:
             self._close_loop()
 
     def _close_loop(self) -> None:
-        pending = asyncio.all_tasks(self._loop)
-        for task in pending:
-            task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
+        self._loop.run_until_complete(_cancel(asyncio.all_tasks(self._loop)))
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()
         asyncio.set_event_loop(None)
@@ -538,9 +535,7 @@ class Supervisor:
     async def _say_farewell(self) -> None:
         """Settle what is left, requeue the rest, leave the registry. With the server away: for a few seconds, no more;
         what stays listed is recovered by others."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await _cancel(self._tasks)
         requeued, left = 0, -1
         try:
             async with asyncio.timeout(LEAVE_TIMEOUT):
@@ -586,6 +581,16 @@ class Supervisor:
         if self._link.note:
             notes.append(self._link.note)
         self._title.show(self._ledger.busy, self._plan.concurrency, notes)
+
+
+async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
+    """Cancel tasks, again and again: a cancellation that meets the end of a `wait_for` or of a connect is swallowed by
+    it (up to Python 3.11), and a loop for ever goes on."""
+    limit = time.monotonic() + LEAVE_TIMEOUT
+    while (pending := {task for task in tasks if not task.done()}) and time.monotonic() < limit:
+        for task in pending:
+            task.cancel()
+        await asyncio.wait(pending, timeout=0.1)
 
 
 def _no_registry(_: App) -> bytes:
