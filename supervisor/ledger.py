@@ -7,6 +7,7 @@ nobody holds. The rules are those of the settlement protocol (P11 to P18); `docs
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
@@ -107,7 +108,7 @@ class Ledger:
         record = self.slots[slot]
         try:
             self._take(record, kind, body, now)
-        except (ValueError, UnicodeDecodeError, IndexError) as error:
+        except (ValueError, IndexError, struct.error) as error:
             raise ProtocolError(f"{kind.name} with a bad body: {error}")
 
     def _take(self, record: SlotRecord, kind: Report, body: bytes, now: float) -> None:
