@@ -218,7 +218,9 @@ class _StandardHandler(logging.Handler):
         try:
             message = record.getMessage()
         except BaseException as error:
-            message = f"{clean_text(record.msg)} (its arguments do not fit: {type(error).__name__})"
+            given = record.args if isinstance(record.args, tuple) else (record.args,)
+            shown = ", ".join(clean_text(argument) for argument in given)
+            message = f"{clean_text(record.msg)} (its arguments cannot be put in, {type(error).__name__}: {shown})"
         level = next((name for name, number in reversed(LEVELS.items()) if record.levelno >= number), "debug")
         fields: dict[str, Any] = {"logger": record.name}
         if record.exc_info:

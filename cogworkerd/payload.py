@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import math
@@ -18,6 +19,7 @@ MAX_DEPTH = 90  # the usual limit of Ruby's parser is 100 for the whole payload,
 MAX_JID = 128
 _IN_KEYS = ("class", "jid", "queue", "periodic_pjid")
 _MAX_COUNT = 2**31 - 1
+_MOST_KEPT = 2**20
 _MAX_INT_BITS = 14_000  # 4,300 decimal digits, the most that Python's json reads again
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False).encode
@@ -179,7 +181,12 @@ def retry_budget(payload: Mapping[str, Any]) -> int:
 
 
 def unparseable(raw: bytes, queue: str, reason: str, now: float) -> dict[str, Any]:
-    """The entry for dead that keeps the bytes of something that is not a job, or cannot be written as one again."""
+    """The entry for dead that keeps the bytes of something that is not a job, or cannot be written as one again.
+
+    `raw_payload` is text; where it cannot hold the bytes exactly, `raw_payload_base64` does.
+    """
+    text = storable_bytes(raw, RAW_PAYLOAD_LIMIT)
+    exact = {} if text.encode() == raw else {"raw_payload_base64": base64.b64encode(raw[:_MOST_KEPT]).decode()}
     return {
         "class": UNPARSEABLE,
         "args": [],
@@ -190,7 +197,8 @@ def unparseable(raw: bytes, queue: str, reason: str, now: float) -> dict[str, An
         "failed_at": now,
         "error_class": "Unparseable",
         "error_message": reason,
-        "raw_payload": storable_bytes(raw, RAW_PAYLOAD_LIMIT),
+        "raw_payload": text,
+        **exact,
     }
 
 

@@ -126,6 +126,8 @@ class Supervisor:
     def _close_loop(self) -> None:
         self._loop.run_until_complete(_cancel(asyncio.all_tasks(self._loop)))
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        # The loop takes its handlers along. A signal that comes now must not change the exit status any more.
+        signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
         self._loop.close()
         asyncio.set_event_loop(None)
 
@@ -255,7 +257,7 @@ class Supervisor:
                 if is_authentication(error):
                     return self._give_up(f"{self._server.masked} refuses the name or the password: {error}")
                 if not told:
-                    what = f"TLS: {error}" if "SSL" in str(error) else str(error)
+                    what = f"{error} (over TLS)" if self._server.tls else str(error)
                     self._log.emit(events.DAEMON_WAITING, server=self._server.masked, error=what)
                     told = True
                 self._link.failed("first beat", error)

@@ -71,7 +71,7 @@ def daemon(server: Server, _witness: Server, witness: Client) -> Iterator[Callab
     started: list[Daemon] = []
 
     def start(*flags: str, url: str | None = None, **options: Any) -> Daemon:
-        found = Daemon(url or server.url, _witness.url, *flags, **options)
+        found = Daemon(server.url if url is None else url, _witness.url, *flags, **options)
         started.append(found)
         return found
 

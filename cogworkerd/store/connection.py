@@ -96,8 +96,8 @@ class Server:
         return int(self._options.get("db", 0) or 0)
 
     @property
-    def has_password(self) -> bool:
-        return bool(self._options.get("password"))
+    def tls(self) -> bool:
+        return self._options.get("connection_class") is redis.SSLConnection
 
     def pool(self) -> redis.ConnectionPool:
         """A pool of blocking connections. Safe across threads and across a fork (redis-py compares pids)."""

@@ -1,48 +1,61 @@
-"""What each signal asks for in each phase."""
+"""The whole table: every phase, every signal, with and without the terminal that the daemon was started on."""
 
 from __future__ import annotations
 
+import itertools
 import signal
 
 import pytest
 
-from cogworkerd.supervisor.phase import HANDLED, Order, Phase, order
+from cogworkerd.supervisor.phase import HANDLED, TABLE, Order, Phase, order
 
+SIGNALS = ("TERM", "INT", "TSTP", "CONT", "HUP", "USR2", "TTIN")
+
+# As the table of signals in the docs has it, a row a phase.
 EXPECTED = {
-    Phase.BOOTING: {
-        "TERM": Order.STOP,
-        "INT": Order.STOP,
-        "TSTP": Order.QUIET,
-        "CONT": Order.RESUME,
-        "TTIN": Order.STACKS,
-    },
-    Phase.RUNNING: {
-        "TERM": Order.STOP,
-        "INT": Order.STOP,
-        "TSTP": Order.QUIET,
-        "USR2": Order.ROLL,
-        "HUP": Order.ROLL,
-        "TTIN": Order.STACKS,
-    },
-    Phase.QUIET: {
-        "TERM": Order.STOP,
-        "INT": Order.STOP,
-        "CONT": Order.RESUME,
-        "USR2": Order.ROLL,
-        "HUP": Order.ROLL,
-        "TTIN": Order.STACKS,
-    },
-    Phase.STOPPING: {"TERM": Order.STOP_NOW, "INT": Order.STOP_NOW, "TTIN": Order.STACKS},
-    Phase.KILLING: {},
+    Phase.BOOTING: (
+        *(Order.STOP, Order.STOP, Order.QUIET, Order.RESUME),
+        *(Order.NOTHING, Order.NOTHING, Order.STACKS),
+    ),
+    Phase.RUNNING: (Order.STOP, Order.STOP, Order.QUIET, Order.NOTHING, Order.ROLL, Order.ROLL, Order.STACKS),
+    Phase.QUIET: (Order.STOP, Order.STOP, Order.NOTHING, Order.RESUME, Order.ROLL, Order.ROLL, Order.STACKS),
+    Phase.STOPPING: (
+        *(Order.STOP_NOW, Order.STOP_NOW, Order.NOTHING, Order.NOTHING),
+        *(Order.NOTHING, Order.NOTHING, Order.STACKS),
+    ),
+    Phase.KILLING: (Order.NOTHING,) * 7,
 }
 
 
-@pytest.mark.parametrize("phase", Phase)
-def test_the_whole_table(phase: Phase) -> None:
-    for number in HANDLED:
-        assert order(phase, number) is EXPECTED[phase].get(number.name.removeprefix("SIG"), Order.NOTHING)
+def number_of(name: str) -> signal.Signals:
+    return signal.Signals[f"SIG{name}"]
 
 
-@pytest.mark.parametrize("phase", Phase)
-def test_hup_is_term_once_the_terminal_is_gone(phase: Phase) -> None:
-    assert order(phase, signal.SIGHUP, terminal_gone=True) is order(phase, signal.SIGTERM)
+@pytest.mark.parametrize(("phase", "name"), list(itertools.product(Phase, SIGNALS)))
+def test_each_signal_in_each_phase(phase: Phase, name: str) -> None:
+    assert order(phase, number_of(name)) is EXPECTED[phase][SIGNALS.index(name)]
+
+
+@pytest.mark.parametrize(("phase", "name"), list(itertools.product(Phase, SIGNALS)))
+def test_without_its_terminal_only_hup_changes_and_is_as_term(phase: Phase, name: str) -> None:
+    as_if = "TERM" if name == "HUP" else name
+    assert order(phase, number_of(name), terminal_gone=True) is order(phase, number_of(as_if))
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+def test_other_signals_ask_for_nothing(phase: Phase) -> None:
+    for number in set(signal.Signals) - set(HANDLED):
+        assert order(phase, number) is Order.NOTHING
+        assert order(phase, number, terminal_gone=True) is Order.NOTHING
+
+
+def test_every_phase_has_a_row_and_every_signal_in_it_is_handled() -> None:
+    assert set(TABLE) == set(Phase)
+    assert {number for row in TABLE.values() for number in row} == set(HANDLED)
+    assert sorted(HANDLED) == sorted(number_of(name) for name in SIGNALS)
+
+
+def test_a_stop_is_obeyed_in_every_phase_that_is_not_past_it() -> None:
+    for phase in (Phase.BOOTING, Phase.RUNNING, Phase.QUIET):
+        for name in ("TERM", "INT"):
+            assert order(phase, number_of(name)) is Order.STOP

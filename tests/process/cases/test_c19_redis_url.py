@@ -84,9 +84,9 @@ def test_c19_a_right_url_leads_to_its_database_and_tells_no_password(
     ],
 )
 def test_c19_a_url_that_means_nothing_is_refused_at_once_with_the_reason(
-    number: int, url: str, words: tuple[str, ...], daemon: Start, locked: Server
+    number: int, url: str, words: tuple[str, ...], daemon: Start, server: Server
 ) -> None:
-    running = daemon("-c", "1", url=url.format(port=locked.port))
+    running = daemon("-c", "1", env={"COGWORKERD_REDIS_URL": url.format(port=server.port)})
     assert running.exited(within=5) == 78
     for word in words:
         assert word in running.text()
@@ -104,17 +104,15 @@ def test_c19_8_a_sentinel_that_is_not_there_is_waited_for_and_a_stop_is_obeyed(d
 
 def test_c19_9_a_wrong_password_is_named_as_the_reason(daemon: Start, locked: Server) -> None:
     running = daemon("-c", "1", url=f"redis://:wr0ng%2Fsecret@127.0.0.1:{locked.port}/0")
-    eventually(lambda: "password" in running.text(), 10)
-    titles = _titles(running) if running.process.poll() is None else ""
-    assert running.stop() in (0, 78)
-    for secret in ("wr0ng", "wr0ng/secret", "wr0ng%2Fsecret"):
-        assert secret not in running.text() + titles
+    assert running.exited(within=10) == 78
+    assert "password" in running.text()
+    assert "wr0ng" not in running.text()
 
 
 def test_c19_a_missing_password_is_named_as_the_reason(daemon: Start, locked: Server) -> None:
     running = daemon("-c", "1", url=f"redis://127.0.0.1:{locked.port}/0")
-    eventually(lambda: "password" in running.text(), 10)
-    assert running.stop() in (0, 78)
+    assert running.exited(within=10) == 78
+    assert "password" in running.text()
 
 
 def test_c19_10_tls_to_a_plain_port_is_named_as_the_reason(daemon: Start, locked: Server) -> None:

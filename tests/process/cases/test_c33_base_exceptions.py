@@ -27,7 +27,7 @@ def test_c33_a_job_that_raises_no_exception_has_failed_and_the_daemon_goes_on(
     assert sorted(entry["error_class"] for entry in entries) == [
         *("CancelledError", "KeyboardInterrupt", "Stop", "SystemExit", "SystemExit")
     ]
-    assert ["no"] == [entry["error_message"] for entry in entries if entry["args"] == ["exit no"]]
+    assert [entry["error_message"] for entry in entries if entry["args"] == ["exit no"]] == ["no"]
     eventually(lambda: (client.get("cogworker:stats:failed"), client.get("cogworker:stats:processed")) == ("5", "1"))
     assert client.keys("cogworker:orphanings:*") == []
     assert running.child_pids() == before
