@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 
 import psutil
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 T = TypeVar("T")
 Client = Any  # a redis.Redis that decodes; its own annotations know neither decoding nor what a call was asked for
@@ -75,7 +77,7 @@ class Server:
     def _answers(self) -> bool:
         assert self.process is not None
         assert self.process.poll() is None, "the server has ended"
-        with redis.Redis(port=self.port, socket_timeout=1) as client:
+        with redis.Redis(port=self.port, socket_timeout=1, retry=Retry(NoBackoff(), 0)) as client:
             try:
                 client.ping()
             except redis.AuthenticationError:

@@ -92,10 +92,6 @@ class Server:
         return cls(mask(parts), _ours({**parsed, **laid}))
 
     @property
-    def database(self) -> int:
-        return int(self._options.get("db", 0) or 0)
-
-    @property
     def tls(self) -> bool:
         return self._options.get("connection_class") is redis.SSLConnection
 

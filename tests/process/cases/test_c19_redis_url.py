@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import psutil
 import pytest
@@ -23,9 +23,9 @@ ENCODED = "p%40ss%2Fw%23rd"
 
 
 @pytest.fixture
-def locked(make_server: Callable[..., Server]) -> Iterator[Server]:
+def locked(make_server: Callable[..., Server]) -> Server:
     """A server with a password."""
-    yield make_server("--requirepass", PASSWORD)
+    return make_server("--requirepass", PASSWORD)
 
 
 def _tells_nothing(text: str) -> None:

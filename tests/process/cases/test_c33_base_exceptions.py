@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
-import redis
-
-from tests.support import Daemon, eventually, inprogress, push_raw
+from tests.support import Client, Daemon, eventually, inprogress, push_raw
 
 Start = Callable[..., Daemon]
 
 
 def test_c33_a_job_that_raises_no_exception_has_failed_and_the_daemon_goes_on(
-    daemon: Start, client: redis.Redis, witness: redis.Redis
+    daemon: Start, client: Client, witness: Client
 ) -> None:
     running = daemon("-c", "2", target="case_jobs:app").ready()
     before = running.child_pids()
@@ -23,7 +22,7 @@ def test_c33_a_job_that_raises_no_exception_has_failed_and_the_daemon_goes_on(
     push_raw(client, "book", "a")
     eventually(lambda: witness.hget("t:end", "a") == "1", 3)
     eventually(lambda: client.zcard("cogworker:retry") == 5)
-    entries = [json.loads(entry) for entry in client.zrange("cogworker:retry", 0, -1)]
+    entries = [json.loads(entry) for entry in _members(client, "cogworker:retry")]
     assert sorted(entry["error_class"] for entry in entries) == [
         *("CancelledError", "KeyboardInterrupt", "Stop", "SystemExit", "SystemExit")
     ]
@@ -36,7 +35,7 @@ def test_c33_a_job_that_raises_no_exception_has_failed_and_the_daemon_goes_on(
 
 
 def test_c33_async_jobs_work_after_one_that_broke_its_event_loop(
-    daemon: Start, client: redis.Redis, witness: redis.Redis
+    daemon: Start, client: Client, witness: Client
 ) -> None:
     running = daemon("-c", "1").ready()
     push_raw(client, "later", 1)
@@ -45,3 +44,8 @@ def test_c33_async_jobs_work_after_one_that_broke_its_event_loop(
     eventually(lambda: witness.hgetall("t:end") == {"1": "1", "3": "1"})
     eventually(lambda: client.zcard("cogworker:dead") == 1)
     assert running.stop() == 0
+
+
+def _members(client: Client, key: str) -> list[str]:
+    found: Any = client.zrange(key, 0, -1)
+    return list(found)

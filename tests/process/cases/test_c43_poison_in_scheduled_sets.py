@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
-import redis
-
-from tests.support import Daemon, eventually
+from tests.support import Client, Daemon, eventually
 
 Start = Callable[..., Daemon]
 
@@ -26,7 +25,7 @@ POISON = [
 
 
 def test_c43_due_entries_that_are_no_jobs_go_to_dead_and_the_job_behind_them_runs(
-    daemon: Start, client: redis.Redis, witness: redis.Redis
+    daemon: Start, client: Client, witness: Client
 ) -> None:
     for key in ("schedule", "retry"):
         client.zadd(f"cogworker:{key}", dict.fromkeys(POISON, 1))
@@ -36,10 +35,15 @@ def test_c43_due_entries_that_are_no_jobs_go_to_dead_and_the_job_behind_them_run
     eventually(lambda: witness.hgetall("t:end") == {"ok in schedule": "1", "ok in retry": "1"}, 3)
     eventually(lambda: client.zcard("cogworker:schedule") == client.zcard("cogworker:retry") == 0)
     eventually(lambda: client.zcard("cogworker:dead") == 2 * len(POISON))
-    entries = [json.loads(entry) for entry in client.zrange("cogworker:dead", 0, -1)]
+    entries = [json.loads(entry) for entry in _members(client, "cogworker:dead")]
     assert Counter(entry["raw_payload"] for entry in entries) == Counter(POISON * 2)
     assert {(entry["class"], entry["retry"], len(entry["args"])) for entry in entries} == {("(unparseable)", False, 0)}
     assert len(running.lines("due.buried")) == 2 * len(POISON)
     assert client.get("cogworker:stats:failed") == str(2 * len(POISON))
     assert running.stop() == 0
     running.clean_log()
+
+
+def _members(client: Client, key: str) -> list[str]:
+    found: Any = client.zrange(key, 0, -1)
+    return list(found)

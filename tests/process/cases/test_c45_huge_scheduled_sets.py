@@ -7,16 +7,15 @@ import time
 from collections.abc import Callable
 
 import pytest
-import redis
 
-from tests.support import Daemon, Server, eventually, push_raw
+from tests.support import Client, Daemon, Server, eventually, push_raw
 
 Start = Callable[..., Daemon]
 
 RETRY, SCHEDULE, PARKED = "cogworker:retry", "cogworker:schedule", "cogworker:queue:parked"
 
 
-def _fill(client: redis.Redis, count: int) -> None:
+def _fill(client: Client, count: int) -> None:
     for key in (RETRY, SCHEDULE):
         for start in range(0, count, 1000):
             entries = {
@@ -26,15 +25,17 @@ def _fill(client: redis.Redis, count: int) -> None:
             client.zadd(key, entries)
 
 
-def _sizes(client: redis.Redis) -> tuple[int, int, int]:
+def _sizes(client: Client) -> tuple[int, int, int]:
     """Of retry, schedule and the queue, at one moment."""
     with client.pipeline(transaction=True) as pipe:
-        pipe.zcard(RETRY).zcard(SCHEDULE).llen(PARKED)
+        pipe.zcard(RETRY)
+        pipe.zcard(SCHEDULE)
+        pipe.llen(PARKED)
         retry, schedule, parked = pipe.execute()
     return retry, schedule, parked
 
 
-def _oldest_beat(client: redis.Redis) -> float:
+def _oldest_beat(client: Client) -> float:
     """Age in seconds, by the server's clock."""
     now = client.time()[0]
     return max(now - float(stamp) for stamp in client.hvals("cogworker:last_beat"))
@@ -42,7 +43,7 @@ def _oldest_beat(client: redis.Redis) -> float:
 
 @pytest.mark.parametrize("count", [5_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_c45_two_daemons_move_two_huge_sets_and_lose_or_copy_nothing(
-    count: int, daemon: Start, make_server: Callable[..., Server], witness: redis.Redis
+    count: int, daemon: Start, make_server: Callable[..., Server], witness: Client
 ) -> None:
     server = make_server("--slowlog-log-slower-than", "100000")
     with server.client() as client:
@@ -76,7 +77,7 @@ def test_c45_two_daemons_move_two_huge_sets_and_lose_or_copy_nothing(
 
 @pytest.mark.parametrize("count", [5_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_c45_a_daemon_killed_in_the_middle_of_the_move_takes_nothing_with_it(
-    count: int, daemon: Start, client: redis.Redis
+    count: int, daemon: Start, client: Client
 ) -> None:
     running = [daemon("-c", "1").ready() for _ in range(2)]
     _fill(client, count)

@@ -9,10 +9,9 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-import redis
 
 from cogworkerd import App
-from tests.support import Daemon, Server, eventually
+from tests.support import Client, Daemon, Server, eventually
 
 Start = Callable[..., Daemon]
 
@@ -35,7 +34,7 @@ VALUES: list[Any] = [
 
 
 def test_c47_values_survive_the_schedule_a_failure_and_a_retry(
-    daemon: Start, server: Server, client: redis.Redis, witness: redis.Redis
+    daemon: Start, server: Server, client: Client, witness: Client
 ) -> None:
     app = App(server.url)
 
@@ -67,7 +66,7 @@ def test_c47_values_survive_the_schedule_a_failure_and_a_retry(
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 def test_c47_what_is_not_json_is_refused_in_the_caller_and_leaves_nothing(
-    value: Any, path: str, server: Server, client: redis.Redis
+    value: Any, path: str, server: Server, client: Client
 ) -> None:
     app = App(server.url)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import redis
 
-from tests.support import Daemon, Server, eventually, inprogress
+from tests.support import Client, Daemon, Server, eventually, inprogress
 
 Start = Callable[..., Daemon]
 
@@ -29,13 +29,13 @@ def _push_broken_and_one_good(server: Server) -> None:
         raw.lpush("cogworker:queue:default", *BROKEN, GOOD % ("ok", "ok"))
 
 
-def _dead(client: redis.Redis) -> list[dict[str, Any]]:
+def _dead(client: Client) -> list[dict[str, Any]]:
     eventually(lambda: client.zcard("cogworker:dead") == len(BROKEN))
-    return [json.loads(entry) for entry in client.zrange("cogworker:dead", 0, -1)]
+    return [json.loads(entry) for entry in _members(client, "cogworker:dead")]
 
 
 def test_c48_bytes_that_are_no_job_go_to_dead_and_the_same_child_goes_on(
-    daemon: Start, server: Server, client: redis.Redis, witness: redis.Redis
+    daemon: Start, server: Server, client: Client, witness: Client
 ) -> None:
     running = daemon("-c", "1").ready()
     before = running.child_pids()
@@ -54,7 +54,7 @@ def test_c48_bytes_that_are_no_job_go_to_dead_and_the_same_child_goes_on(
 
 
 def test_c48_the_original_bytes_can_be_got_back_exactly_from_the_dead_entry(
-    daemon: Start, server: Server, client: redis.Redis
+    daemon: Start, server: Server, client: Client
 ) -> None:
     running = daemon("-c", "1").ready()
     _push_broken_and_one_good(server)
@@ -74,3 +74,8 @@ def _readings(entry: dict[str, Any]) -> set[bytes]:
             except (binascii.Error, ValueError):
                 pass
     return found
+
+
+def _members(client: Client, key: str) -> list[str]:
+    found: Any = client.zrange(key, 0, -1)
+    return list(found)

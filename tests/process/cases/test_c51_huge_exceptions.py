@@ -9,14 +9,14 @@ import psutil
 import pytest
 import redis
 
-from tests.support import Daemon, Server, eventually, inprogress, push_raw
+from tests.support import Client, Daemon, Server, eventually, inprogress, push_raw
 
 Start = Callable[..., Daemon]
 
 
 @pytest.mark.parametrize(("longest", "many"), [(5_000_000, 40), pytest.param(50_000_000, 200, marks=pytest.mark.slow)])
 def test_c51_what_is_stored_of_a_huge_error_is_small(
-    longest: int, many: int, daemon: Start, server: Server, client: redis.Redis
+    longest: int, many: int, daemon: Start, server: Server, client: Client
 ) -> None:
     running = daemon("-c", "4", "--log-level", "warning", target="case_jobs:app")
     eventually(lambda: len(running.children()) == 4 and client.hlen("cogworker:last_beat") == 1, 15)

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-import redis
 
-from tests.support import Daemon, eventually, inprogress, push_raw, zombies
+from tests.support import Client, Daemon, eventually, inprogress, push_raw, zombies
 
 Start = Callable[..., Daemon]
 
 
 @pytest.mark.parametrize("count", [100, pytest.param(500, marks=pytest.mark.slow)])
 def test_c57_children_replaced_after_each_job_do_every_job_once(
-    count: int, daemon: Start, client: redis.Redis, witness: redis.Redis
+    count: int, daemon: Start, client: Client, witness: Client
 ) -> None:
     running = daemon("-c", "4", "--max-jobs-per-child", "1").ready()
     for n in range(count):
@@ -24,7 +23,8 @@ def test_c57_children_replaced_after_each_job_do_every_job_once(
     eventually(lambda: inprogress(client) == [])
     eventually(lambda: len(running.children()) == 4)
     eventually(lambda: zombies(running.pid) == [])
-    left = eventually(lambda: len(running.lines("child.left")) >= count and running.lines("child.left"))
+    eventually(lambda: len(running.lines("child.left")) >= count)
+    left = running.lines("child.left")
     assert len({line["child"] for line in left}) == len(left)
     assert running.lines("child.died") == []
     assert running.lines("job.orphaned") == []

@@ -9,21 +9,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
-import redis
 
-from tests.support import Daemon, eventually, inprogress, push_raw
+from tests.support import Client, Daemon, eventually, inprogress, push_raw
 
 Start = Callable[..., Daemon]
 
 JOBS = 50
 
 
-def _push(client: redis.Redis) -> None:
+def _push(client: Client) -> None:
     for n in range(JOBS):
         push_raw(client, "book", n, 0.05, n % 5 == 0)
 
 
-def _all_done_once(client: redis.Redis, witness: redis.Redis) -> None:
+def _all_done_once(client: Client, witness: Client) -> None:
     eventually(lambda: witness.hlen("t:end") == JOBS, 30)
     assert set(witness.hvals("t:start")) == set(witness.hvals("t:end")) == {"1"}
     eventually(lambda: client.get("cogworker:stats:processed") == str(JOBS))
@@ -36,7 +35,7 @@ def _rests(pid: int) -> None:
     assert psutil.Process(pid).cpu_percent(interval=1.0) < 10
 
 
-def test_c58_1_the_reader_of_a_pipe_ends(daemon: Start, client: redis.Redis, witness: redis.Redis) -> None:
+def test_c58_1_the_reader_of_a_pipe_ends(daemon: Start, client: Client, witness: Client) -> None:
     with subprocess.Popen(["head", "-n", "3"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as reader:
         assert reader.stdin is not None
         assert reader.stdout is not None
@@ -50,7 +49,7 @@ def test_c58_1_the_reader_of_a_pipe_ends(daemon: Start, client: redis.Redis, wit
     assert running.stop() == 0
 
 
-def test_c58_2_the_device_is_full(daemon: Start, client: redis.Redis, witness: redis.Redis) -> None:
+def test_c58_2_the_device_is_full(daemon: Start, client: Client, witness: Client) -> None:
     with open("/dev/full", "wb") as full:
         running = daemon("-c", "4", target="case_jobs:app", stdout=full)
     _push(client)
@@ -60,7 +59,7 @@ def test_c58_2_the_device_is_full(daemon: Start, client: redis.Redis, witness: r
 
 
 def test_c58_3_output_that_is_closed_at_the_start_goes_into_no_socket(
-    daemon: Start, client: redis.Redis, witness: redis.Redis
+    daemon: Start, client: Client, witness: Client
 ) -> None:
     running = daemon("-c", "4", target="case_jobs:app", wrap=("sh", "-c", 'exec "$@" >&- 2>&- <&-', "sh"))
     _push(client)
@@ -72,7 +71,7 @@ def test_c58_3_output_that_is_closed_at_the_start_goes_into_no_socket(
     assert running.text() == ""
 
 
-def test_c58_4_the_terminal_is_gone(daemon: Start, client: redis.Redis, witness: redis.Redis) -> None:
+def test_c58_4_the_terminal_is_gone(daemon: Start, client: Client, witness: Client) -> None:
     ours, theirs = os.openpty()
     running = daemon("-c", "4", target="case_jobs:app", stdout=theirs)
     os.close(theirs)
@@ -84,7 +83,7 @@ def test_c58_4_the_terminal_is_gone(daemon: Start, client: redis.Redis, witness:
 
 
 def test_c58_5_the_file_is_cut_and_hup_is_sent_as_a_rotation_does(
-    daemon: Start, client: redis.Redis, witness: redis.Redis
+    daemon: Start, client: Client, witness: Client
 ) -> None:
     running = daemon("-c", "4", target="case_jobs:app").ready()
     before = running.child_pids()

@@ -6,9 +6,8 @@ import json
 from collections.abc import Callable
 
 import pytest
-import redis
 
-from tests.support import Daemon, eventually, push_raw
+from tests.support import Client, Daemon, eventually, push_raw
 
 Start = Callable[..., Daemon]
 
@@ -24,7 +23,7 @@ def _refuse_constant(name: str) -> None:
 @pytest.mark.parametrize("locale", [PLAIN_C, UTF8], ids=["C", "UTF-8"])
 @pytest.mark.parametrize("log_format", ["json", "console"])
 def test_c60_a_job_that_logs_nasty_values_succeeds_and_each_call_is_one_line(
-    log_format: str, locale: dict[str, str], daemon: Start, client: redis.Redis, witness: redis.Redis
+    log_format: str, locale: dict[str, str], daemon: Start, client: Client, witness: Client
 ) -> None:
     running = daemon("-c", "1", "--log-format", log_format, target="case_jobs:app", env=locale)
     push_raw(client, "lines")

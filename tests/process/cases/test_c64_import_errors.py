@@ -7,9 +7,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-import redis
 
-from tests.support import Daemon, push_raw
+from tests.support import Client, Daemon, push_raw
 
 Start = Callable[..., Daemon]
 
@@ -56,7 +55,7 @@ TARGETS = {
 @pytest.mark.parametrize("preload", ["--preload", "--no-preload"])
 @pytest.mark.parametrize("target", TARGETS)
 def test_c64_an_app_that_cannot_be_imported_ends_the_daemon_with_the_reason(
-    target: str, preload: str, daemon: Start, client: redis.Redis, tmp_path: Path
+    target: str, preload: str, daemon: Start, client: Client, tmp_path: Path
 ) -> None:
     for name, text in MODULES.items():
         (tmp_path / name).write_text(text)
@@ -79,7 +78,7 @@ def test_c64_an_app_that_cannot_be_imported_ends_the_daemon_with_the_reason(
 
 
 def test_c64_an_import_that_fails_only_in_the_children_ends_the_daemon_too(
-    daemon: Start, client: redis.Redis, tmp_path: Path
+    daemon: Start, client: Client, tmp_path: Path
 ) -> None:
     """With preload off the first process that tries the import may get it where the children do not."""
     imports = tmp_path / "imports"

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
-import redis
-
-from tests.support import Daemon, eventually, inprogress, push_raw
+from tests.support import Client, Daemon, eventually, inprogress, push_raw
 
 Start = Callable[..., Daemon]
 
 
 def test_c66_a_job_that_nobody_registered_is_kept_and_runs_after_the_deploy(
-    daemon: Start, client: redis.Redis, witness: redis.Redis
+    daemon: Start, client: Client, witness: Client
 ) -> None:
     """R33 too: an unknown name fails like any other job."""
     old = daemon("-c", "2").ready()
@@ -22,8 +21,8 @@ def test_c66_a_job_that_nobody_registered_is_kept_and_runs_after_the_deploy(
     push_raw(client, "newjob", 2, retry=False)
     push_raw(client, "os.system", f"touch {old.folder}/executed", retry=True)
     eventually(lambda: (client.zcard("cogworker:retry"), client.zcard("cogworker:dead")) == (2, 1))
-    waiting = {job["class"]: (entry, job) for entry in client.zrange("cogworker:retry", 0, -1) if (job := _job(entry))}
-    dead = _job(client.zrange("cogworker:dead", 0, -1)[0])
+    waiting = {job["class"]: (entry, job) for entry in _members(client, "cogworker:retry") if (job := _job(entry))}
+    dead = _job(_members(client, "cogworker:dead")[0])
     assert (dead["class"], dead["args"]) == ("newjob", [2])
     for job in (waiting["newjob"][1], waiting["os.system"][1], dead):
         assert job["retry_count"] == 1
@@ -43,6 +42,11 @@ def test_c66_a_job_that_nobody_registered_is_kept_and_runs_after_the_deploy(
     assert inprogress(client) == []
 
 
-def _job(entry: str) -> dict[str, object]:
-    found: dict[str, object] = json.loads(entry)
+def _job(entry: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(entry)
     return found
+
+
+def _members(client: Client, key: str) -> list[str]:
+    found: Any = client.zrange(key, 0, -1)
+    return list(found)
