@@ -45,6 +45,11 @@ class SignOfLife:
     def fd(self) -> int | None:
         return None if self._socket is None else self._socket.fileno()
 
+    def close(self) -> None:
+        """Let go of the name, at the very end."""
+        if self._socket is not None:
+            self._socket.close()
+
     @staticmethod
     def gone(identity: str) -> bool:
         """Whether nobody on this machine holds the name of this identity."""

@@ -559,6 +559,7 @@ class Supervisor:
         return int(requeued), int(left)
 
     async def _close_connections(self) -> None:
+        self._life.close()
         with contextlib.suppress(*SERVER_TROUBLE):
             async with asyncio.timeout(1.0):
                 await self._bells.close()

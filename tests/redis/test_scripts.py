@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -595,7 +595,7 @@ def test_beat_with_one_key_of_the_wrong_type_names_it_and_writes_the_others(wron
     assert problems
     assert all(problem.startswith(f"{wrong}: ".encode()) and b"WRONGTYPE" in problem for problem in problems)
     assert store.client.get(wrong) == b"another type"
-    written = {
+    written: dict[str, Callable[[], Any]] = {
         KEYS.inprogress_identities: lambda: store.client.sismember(KEYS.inprogress_identities, ME),
         KEYS.last_beat: lambda: store.client.hexists(KEYS.last_beat, ME),
         KEYS.live_queues: lambda: store.client.zscore(KEYS.live_queues, "a") is not None,

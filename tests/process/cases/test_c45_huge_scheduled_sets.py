@@ -37,7 +37,7 @@ def _sizes(client: Client) -> tuple[int, int, int]:
 
 def _oldest_beat(client: Client) -> float:
     """Age in seconds, by the server's clock."""
-    now = client.time()[0]
+    now = float(client.time()[0])
     return max(now - float(stamp) for stamp in client.hvals("cogworker:last_beat"))
 
 
