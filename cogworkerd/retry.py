@@ -63,17 +63,17 @@ def decide(
     verdict: Verdict = BURY
     if attempt <= retry_budget(payload):
         verdict = ask_hook(attempt) if ask_hook else None
-    record = attempt_record(attempt, error, verdict, now)
     if verdict is DISCARD:
-        return Outcome(Kind.DISCARD, attempt=record)
-    failed = with_failure(payload, found, attempt, error, now)
-    kind = Kind.DEAD if verdict is BURY else Kind.RETRY
+        return Outcome(Kind.DISCARD, attempt=attempt_record(attempt, error, verdict, now))
     try:
-        entry = dump(failed)
+        entry = dump(with_failure(payload, found, attempt, error, now))
     except ValueError as problem:
         entry = dump(unparseable(raw, queue_of(payload, found), f"cannot be written again as JSON: {problem}", now))
-        kind = Kind.DEAD
-    return Outcome(kind, now if kind is Kind.DEAD else now + _delay(verdict, attempt), entry, record)
+        verdict = BURY
+    record = attempt_record(attempt, error, verdict, now)
+    if verdict is BURY:
+        return Outcome(Kind.DEAD, now, entry, record)
+    return Outcome(Kind.RETRY, now + _delay(verdict, attempt), entry, record)
 
 
 def with_failure(
@@ -121,6 +121,6 @@ def check_verdict(value: object) -> Verdict:
         return value
     if isinstance(value, timedelta):
         return value
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0:
-        return float(value)
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf:
+        return float(min(value, _MAX_DELAY))
     raise TypeError(f"a retry_in hook answers seconds from 0 up, None, BURY or DISCARD, not {value!r:.80}")

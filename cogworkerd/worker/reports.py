@@ -70,6 +70,8 @@ def with_job(kind: Report, queue: str, raw: bytes) -> bytes:
 def job_of(body: bytes) -> tuple[str, bytes]:
     """The queue and the bytes of a STARTED or RETURNED."""
     size = _QUEUE_SIZE.unpack_from(body)[0]
+    if len(body) < 2 + size:
+        raise ValueError("a job's report that is too short")
     return body[2 : 2 + size].decode(), body[2 + size :]
 
 

@@ -125,5 +125,7 @@ def dice(key: str, seconds: float = 0) -> None:
 
 
 @app.job(name="boom", retry=3)
-def boom() -> None:
+def boom(key: str = "t:boom", seconds: float = 0) -> None:
+    witness.incr(key)
+    time.sleep(seconds)
     raise ValueError("boom")

@@ -107,5 +107,5 @@ def test_a_child_killed_at_random_moments_loses_nothing_and_repeats_nothing_that
     assert sorted(told.died) == sorted(killed), "another child was disturbed"
     assert len(told.started) <= SLOTS + kills
     for jid in told.orphaned:
-        assert set(pid for kind, pid in told.reports[jid] if kind == "STARTED") & set(killed)
+        assert {pid for kind, pid in told.reports[jid] if kind == "STARTED"} & set(killed)
     assert not running.lines("child.killed")
