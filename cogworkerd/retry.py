@@ -121,6 +121,11 @@ def check_verdict(value: object) -> Verdict:
         return value
     if isinstance(value, timedelta):
         return value
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf:
-        return float(min(value, _MAX_DELAY))
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            seconds = float(value)
+        except OverflowError:
+            seconds = math.inf
+        if 0 <= seconds < math.inf:
+            return seconds
     raise TypeError(f"a retry_in hook answers seconds from 0 up, None, BURY or DISCARD, not {value!r:.80}")

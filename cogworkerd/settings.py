@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from cogworkerd.errors import SettingsError
-from cogworkerd.store.connection import Server, URLError
+from cogworkerd.store.connection import Server, URLError, check_options
 
 DEFAULT_URL = "redis://localhost:6379/0"
 MAX_QUEUE_NAME = 200
@@ -37,7 +37,7 @@ def _positive_int(value: Any) -> int:
 def _seconds(value: Any) -> float:
     try:
         number = float(value) if not isinstance(value, bool) else math.nan
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not (0 < number < math.inf):
         raise ValueError("a positive number of seconds")
@@ -55,8 +55,8 @@ def _flag(value: Any) -> bool:
 
 def _size(value: Any) -> int:
     match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
-    size = int(float(match[1]) * _UNITS[match[2].upper()]) if match else value
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+    size = int(min(float(match[1]) * _UNITS[match[2].upper()], 2.0**63)) if match else value
+    if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size < 2**63:
         raise ValueError('a number of bytes, or a text such as "512K", "1M"')
     return size
 
@@ -114,7 +114,7 @@ def parse_queues(value: Any) -> tuple[tuple[str, int], ...]:
 def _parse_queue(entry: Any) -> tuple[str, int]:
     if isinstance(entry, str):
         name, comma, weight = entry.partition(",")
-        if comma and not weight.isdigit():
+        if comma and not re.fullmatch("[0-9]{1,9}", weight):
             raise ValueError(f"{_QUEUES_ALLOWED}. Several queues are several options: -q {name} -q {weight}")
         pair: Any = (name, int(weight or 1))
     else:
@@ -231,15 +231,19 @@ def combine(*layers: Layer) -> Effective:
     if problems:
         raise SettingsError(*problems)
     settings = Settings(**values)
-    _check_server(settings, origins["redis_url"])
+    _check_server(settings, origins)
     return Effective(settings, origins)
 
 
-def _check_server(settings: Settings, origin: str) -> None:
+def _check_server(settings: Settings, origins: Mapping[str, str]) -> None:
+    try:
+        check_options(settings.redis or {})
+    except URLError as error:
+        raise SettingsError(f"{origins['redis']}: redis: {error}")
     try:
         settings.server()
     except SettingsError as error:
-        raise SettingsError(f"{origin}: {error}")
+        raise SettingsError(f"{origins['redis_url']}: {error}")
 
 
 def did_you_mean(name: str, known: tuple[str, ...]) -> str:
@@ -294,11 +298,21 @@ def toml_layer(directory: Path) -> Layer | None:
     own, project = directory / "cogworkerd.toml", directory / "pyproject.toml"
     if own.is_file():
         document = _read_toml(own)
-        return Layer(str(own), document.get("tool", {}).get("cogworkerd", document))
+        return Layer(str(own), _table_of(document, own) if "tool" in document else document)
     if project.is_file():
-        table = _read_toml(project).get("tool", {}).get("cogworkerd")
+        table = _table_of(_read_toml(project), project)
         return Layer(f"{project} [tool.cogworkerd]", table) if table else None
     return None
+
+
+def _table_of(document: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
+    """[tool.cogworkerd] of a document; empty where it has none."""
+    table: Any = document
+    for name in ("tool", "cogworkerd"):
+        table = table.get(name, {})
+        if not isinstance(table, Mapping):
+            raise SettingsError(f"{path}: {name!r} must be a table: [tool.cogworkerd]")
+    return table
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -315,11 +329,11 @@ def password_warnings(layers: list[Layer]) -> list[str]:
         url = layer.values.get("redis_url")
         table = layer.values.get("redis")
         inside = isinstance(table, Mapping) and any(name.endswith("password") for name in table)
-        in_url = isinstance(url, str) and re.search(r"://[^/@]*:[^/@]+@", url) is not None
+        in_url = isinstance(url, str) and re.search(r"://[^/@]*:[^/@]+@|[?&]password=", url) is not None
         if not (inside or in_url):
             continue
         if layer.origin.endswith(".toml") or "[tool." in layer.origin:
             warnings.append(f"{layer.origin} holds a password; better: --redis-url-file, or COGWORKERD_REDIS_URL")
-        elif layer.origin.startswith("--"):
+        elif layer.origin == "--redis-url":
             warnings.append(f"{layer.origin} holds a password, which every local user can read; use --redis-url-file")
     return warnings

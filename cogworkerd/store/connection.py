@@ -6,6 +6,7 @@ and our arguments are laid over it, in one place.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -47,6 +48,7 @@ _URL_OPTIONS = {
     "ssl_min_version",
     "client_name",
 }
+_ENCODE = "percent-encode the password (/ is %2F, # %23, ? %3F, @ %40, : %3A)"
 _MASTER_PATH = re.compile(r"/([^/]+)(?:/(\d+))?/?")
 
 
@@ -79,7 +81,7 @@ class Server:
             URLError: the URL or an option cannot be used.
         """
         extra = dict(options or {})
-        _check_options(extra)
+        check_options(extra)
         parts = _split(url)
         sentinel_options = {
             name.removeprefix("sentinel_"): extra.pop(name) for name in list(extra) if name.startswith("sentinel_")
@@ -89,6 +91,7 @@ class Server:
             sentinels, master, parsed = _parse_sentinel(parts)
             return cls(mask(parts), _ours({**parsed, **laid}), sentinels, master, sentinel_options)
         parsed = parse_url(url)
+        check_options({name: value for name, value in parsed.items() if name in _TIMEOUTS})
         return cls(mask(parts), _ours({**parsed, **laid}))
 
     @property
@@ -126,7 +129,9 @@ class Server:
         )
 
     def _sentinel_arguments(self, retry: Any) -> dict[str, Any]:
-        return {**_OURS, **_timeouts(self._options), "retry": retry, **self._sentinel_options}
+        # A client, not a connection: it takes the two switches for retries as a deprecated use.
+        ours = {name: value for name, value in _OURS.items() if not name.startswith("retry_on")}
+        return {**ours, **_timeouts(self._options), "retry": retry, **self._sentinel_options}
 
 
 _ASYNC_CLASSES: dict[Any, Any] = {
@@ -158,11 +163,17 @@ def _ours(options: Mapping[str, Any]) -> dict[str, Any]:
     return {**kept, **_OURS, **_timeouts(options)}
 
 
-def _check_options(options: Mapping[str, Any]) -> None:
+def check_options(options: Mapping[str, Any]) -> None:
+    """Check what [tool.cogworkerd.redis] says.
+
+    Raises:
+        URLError: an option is unknown, or its value is not allowed.
+    """
     for name, value in options.items():
         if name not in OPTIONS:
             raise URLError(f"unknown option {name!r} for the server; allowed: {', '.join(sorted(OPTIONS))}")
-        if name in _TIMEOUTS and (isinstance(value, bool) or not isinstance(value, int | float) or value <= 0):
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if name in _TIMEOUTS and not (number and 0 < value < math.inf):
             raise URLError(f"{name} = {value!r}: allowed is a positive number of seconds")
 
 
@@ -172,9 +183,12 @@ def _split(url: str) -> SplitResult:
     if not url.startswith(SCHEMES):
         scheme = url.split("://", 1)[0] if "://" in url else "no scheme"
         raise URLError(f"{scheme[:20]!r} is not a scheme of a Redis server; {_ALLOWED_SCHEMES}")
-    parts = urlsplit(url)
-    if parts.fragment or "#" in url or parts.netloc.count("@") > 1 or ("@" in parts.path and "unix" not in url[:4]):
-        raise URLError("it holds / # ? or @ where none belongs: percent-encode the password (/ is %2F, # %23, @ %40)")
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # its text would tell the password
+        raise URLError(f"it cannot be read: {_ENCODE}")
+    if "#" in url or parts.netloc.count("@") > 1 or _looks_cut(parts):
+        raise URLError(f"it holds / # ? or @ where none belongs: {_ENCODE}")
     if re.search(r"%(?![0-9A-Fa-f]{2})", parts.netloc):
         raise URLError("a % is not followed by two hex digits: percent-encode the password (% is %25)")
     for name in re.findall(r"(?:^|&)([^=&]+)", parts.query):
@@ -185,6 +199,13 @@ def _split(url: str) -> SplitResult:
     elif parts.scheme == "unix" and not parts.path:
         raise URLError("no path of a socket: unix:///run/redis.sock?db=0")
     return parts
+
+
+def _looks_cut(parts: SplitResult) -> bool:
+    """A / or ? of a password has ended the part that holds the credentials."""
+    if parts.scheme == "unix":
+        return bool(parts.netloc) and not parts.netloc.endswith("@")
+    return "@" in parts.path or "@" in parts.query
 
 
 def _check_host_and_database(parts: SplitResult) -> None:
