@@ -312,7 +312,7 @@ def _table_of(document: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
         table = table.get(name, {})
         if not isinstance(table, Mapping):
             raise SettingsError(f"{path}: {name!r} must be a table: [tool.cogworkerd]")
-    return table
+    return dict(table)
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

@@ -40,6 +40,22 @@ def mark(n: int, seconds: float = 0) -> None:
     witness.rpush(f"t:mark:{n}", f"end {os.getpid()}")
 
 
+@app.job(name="mark_doomed")
+def mark_doomed(n: int, delay: float) -> None:
+    """As `mark`, but at the end of its first run the process has `delay` seconds left to live."""
+    witness.rpush(f"t:mark:{n}", f"start {os.getpid()}")
+    child = os.getpid()
+    if witness.sadd("t:doomed", n):
+        witness.rpush("t:killed", child)
+        witness.rpush(f"t:mark:{n}", f"end {child}")
+        if os.fork() == 0:
+            time.sleep(delay)
+            os.kill(child, signal.SIGKILL)
+            os._exit(0)
+    else:
+        witness.rpush(f"t:mark:{n}", f"end {child}")
+
+
 @app.job(name="noop")
 def noop() -> None:
     pass
