@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from types import FrameType
@@ -10,6 +11,8 @@ _STOP = ("SIGTERM", "SIGINT")
 _REMEMBERED = ("SIGTSTP", "SIGCONT", "SIGHUP", "SIGUSR2", "SIGTTIN")
 
 received: list[signal.Signals] = []
+companions: set[int] = set()
+"""Processes that must not outlive this one when it is stopped now."""
 
 
 def install() -> None:
@@ -29,6 +32,9 @@ def _left_to_nohup(number: signal.Signals) -> bool:
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
+    for pid in companions:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     os._exit(0)
 
 

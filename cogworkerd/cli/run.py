@@ -164,10 +164,12 @@ def _layer_by_another_process(load: Callable[[], App]) -> Layer:
     pid = os.fork()
     if pid == 0:
         _tell_layer(load, read, write)
+    early.companions.add(pid)
     os.close(write)
     with os.fdopen(read, "rb") as pipe:
         told = pipe.read()
     os.waitpid(pid, 0)
+    early.companions.discard(pid)
     if not told:
         raise AppImportError("importing the app ended the process that tried it")
     answer = json.loads(told)

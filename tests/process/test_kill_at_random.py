@@ -117,9 +117,7 @@ def settled(client: Client, jobs: list[tuple[int, str]]) -> None:
     eventually(lambda: client.get("cogworker:stats:processed") == str(len(jobs)), 60)
 
 
-def finish(
-    running: Daemon, client: Client, witness: Client, jobs: list[tuple[int, str]], killed: list[int]
-) -> None:
+def finish(running: Daemon, client: Client, witness: Client, jobs: list[tuple[int, str]], killed: list[int]) -> None:
     """Wait until all is settled; then nothing is left, and log and marks agree."""
     settled(client, jobs)
     eventually(lambda: inprogress(client) == [])
