@@ -69,9 +69,9 @@ JOB_DISCARDED = _event("job.discarded", "warning", "its hook dropped a failed jo
 JOB_UNPARSEABLE = _event("job.unparseable", "error", "bytes that are not a job went to dead", "queue", "reason")
 JOB_HOOK_FAILED = _event("job.hook_failed", "error", "a retry_in hook raised or answered nonsense", "error", "message")
 JOB_FORKED = _event("job.forked", "warning", "a job left a forked copy of itself behind; the copy ends", "copy")
-JOB_RETURNED = _event("job.returned", "info", "a job fetched too late went back to its queue", "slot", "jid", "queue")
+JOB_RETURNED = _event("job.returned", "info", "a job fetched too late went back to its queue", "jid", "queue")
 JOB_ORPHANED = _event(
-    "job.orphaned", "warning", "a job lost its process", "slot", "jid", "job", "queue", "blame", "result", "reason"
+    "job.orphaned", "warning", "a job lost its process", "jid", "job", "queue", "blame", "result", "reason"
 )
 JOB_STRAY = _event("job.stray", "warning", "a job that no child holds was requeued", "jid", "queue", "result")
 JOB_VANISHED = _event(
@@ -100,5 +100,3 @@ DUE_BURIED = _event("due.buried", "error", "a due entry that is not a job went t
 RECOVERY_DONE = _event(
     "recovery.done", "warning", "jobs of a dead daemon were requeued", "dead", "requeued", "repeated"
 )
-EMBEDDED_STARTED = _event("embedded.started", "info", "a private server runs", "url")
-EMBEDDED_DIED = _event("embedded.died", "error", "the private server ended", "status")

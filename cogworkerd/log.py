@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import io
+import itertools
 import json
 import logging
 import math
@@ -29,6 +30,7 @@ MAX_LINE = 60_000
 _MAX_VALUE = 10_000
 _MAX_TRACEBACK = 30_000
 _MAX_DEPTH = 6
+_MOST_ITEMS = 200
 
 EventDict = MutableMapping[str, Any]
 
@@ -86,6 +88,13 @@ def sturdy_streams() -> None:
 
 def clean(value: Any, depth: int = 0) -> Any:
     """A value that any renderer can take: JSON types, printable texts, nothing that raises or is endless."""
+    try:
+        return _clean(value, depth)
+    except BaseException:  # a container of the application's own, whose methods raise
+        return clean_text(value)
+
+
+def _clean(value: Any, depth: int) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -95,9 +104,10 @@ def clean(value: Any, depth: int = 0) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else repr(value)
     if depth < _MAX_DEPTH and isinstance(value, dict):
-        return {str(clean_text(key)): clean(item, depth + 1) for key, item in list(value.items())[:200]}
+        items = itertools.islice(value.items(), _MOST_ITEMS)
+        return {clean_text(key): clean(item, depth + 1) for key, item in items}
     if depth < _MAX_DEPTH and isinstance(value, list | tuple):
-        return [clean(item, depth + 1) for item in value[:200]]
+        return [clean(item, depth + 1) for item in itertools.islice(value, _MOST_ITEMS)]
     return clean_text(value)
 
 
@@ -136,8 +146,8 @@ def _clean_all(_: Any, __: str, event: EventDict) -> EventDict:
     cleaned = {name if name.isidentifier() else clean_text(name): clean(value) for name, value in event.items()}
     if "stack" in cleaned:  # a name that structlog's console renderer takes for a text of its own
         cleaned["stack"] = clean_text(cleaned["stack"])
-    if trace:
-        cleaned["exception"] = storable(str(trace), _MAX_TRACEBACK)
+    if trace is not None:
+        cleaned["exception"] = storable(trace if isinstance(trace, str) else clean_text(trace), _MAX_TRACEBACK)
     return cleaned
 
 
@@ -159,8 +169,9 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circ
 def _render_json(_: Any, __: str, event: EventDict) -> str:
     head = {name: event.pop(name) for name in _ORDER if name in event}
     line = _encode({**head, **event})
-    if len(line) > MAX_LINE:
-        line = _encode({**head, "cut": f"a line of {len(line)} characters", "start": line[: MAX_LINE // 2]})
+    if len(line) * 4 > MAX_LINE and len(line.encode("utf-8", "replace")) > MAX_LINE:
+        head["event"] = storable(str(head.get("event")), 1000)
+        line = _encode({**head, "cut": f"a line of {len(line)} characters", "start": line[: MAX_LINE // 8]})
     return line
 
 
@@ -173,7 +184,8 @@ class _Console:
         )
 
     def __call__(self, logger: Any, name: str, event: EventDict) -> str:
-        return str(self._render(logger, name, event))[:MAX_LINE]
+        text = str(self._render(logger, name, event))
+        return text.encode("utf-8", "replace")[:MAX_LINE].decode("utf-8", "ignore")
 
 
 class _Lines:

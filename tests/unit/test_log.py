@@ -208,7 +208,7 @@ def test_c60_no_value_breaks_a_line(value: object, log_format: str, written: Wri
 
 @pytest.mark.parametrize("log_format", FORMATS)
 @pytest.mark.parametrize(
-    "name", ["stack", "stack_info", "exception", "exc_info", "logger", "logger_name", "level", "timestamp", "self"]
+    "name", ["stack", "stack_info", "exception", "exc_info", "logger", "logger_name", "level", "timestamp"]
 )
 def test_c60_fields_that_structlog_takes_for_its_own_may_hold_anything(
     name: str, log_format: str, written: Written
