@@ -145,7 +145,7 @@ def test_c29_tstp_during_the_import_makes_it_come_up_quiet(
     daemon: Start, client: Client, witness: Client, preload: str
 ) -> None:
     running = importing(daemon, witness, preload)
-    states = set()
+    states: set[str] = set()
 
     def ready() -> bool:
         states.update(process.status() for process in [psutil.Process(running.pid), *running.children()])
