@@ -127,11 +127,17 @@ class App:
 
     def enqueue_many(self, calls: Iterable[Call]) -> list[str | None]:
         """Enqueue calls of several jobs in few round trips. Returns the ids, in order; raises as `Job.enqueue`."""
-        return self.send_many([call.job._build_call(call) for call in calls])
+        return self.send_many([self._checked_call(call) for call in calls])
 
     async def aenqueue_many(self, calls: Iterable[Call]) -> list[str | None]:
         """`enqueue_many` for a running event loop."""
-        return await self.asend_many([call.job._build_call(call) for call in calls])
+        return await self.asend_many([self._checked_call(call) for call in calls])
+
+    @staticmethod
+    def _checked_call(call: Call) -> Push:
+        if not isinstance(call, Call):
+            raise TypeError(f"app.enqueue_many takes what job.call(...) makes, not {type(call).__name__}")
+        return call.job._build_call(call)
 
     def on_child_start(self, hook: C) -> C:
         """Decorator: called in each child after the fork, before its first job: open pools here.

@@ -44,7 +44,12 @@ class JobContext:
     def enqueued_at(self) -> float | None:
         """When the job was last put on its queue, in epoch seconds."""
         value = self.payload.get("enqueued_at")
-        return float(value) if isinstance(value, int | float) else None
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        try:
+            return float(value)
+        except OverflowError:
+            return None  # another program's idea of a time
 
     @property
     def log(self) -> logging.Logger:

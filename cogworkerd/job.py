@@ -83,7 +83,7 @@ def _retry_option(value: Any, where: str) -> bool | int:
 
 
 def _tags_option(value: Any, where: str) -> tuple[str, ...]:
-    if isinstance(value, str) or not all(isinstance(tag, str) for tag in value):
+    if not isinstance(value, list | tuple) or not all(isinstance(tag, str) for tag in value):
         raise TypeError(f"{where}: tags = {value!r:.80}: allowed is a list of texts")
     return tuple(payloads.check_json(list(value), "tags"))
 
@@ -277,9 +277,7 @@ def due_in(delay: Delay) -> float:
     seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise TypeError(f"a delay is a number of seconds or a timedelta, not {type(delay).__name__}")
-    if not math.isfinite(seconds):
-        raise ValueError(f"a delay is a finite number of seconds, not {seconds}")
-    return time.time() + seconds
+    return time.time() + _finite(seconds, "a delay is a finite number of seconds")
 
 
 def due_at(when: When) -> float:
@@ -290,6 +288,14 @@ def due_at(when: When) -> float:
         return when.timestamp()
     if isinstance(when, bool) or not isinstance(when, int | float):
         raise TypeError(f"a time is an aware datetime or epoch seconds, not {type(when).__name__}")
-    if not math.isfinite(when):
-        raise ValueError(f"a time is a finite number of epoch seconds, not {when}")
-    return float(when)
+    return _finite(when, "a time is a finite number of epoch seconds")
+
+
+def _finite(number: float, allowed: str) -> float:
+    try:
+        value = float(number)
+    except OverflowError:
+        value = math.inf
+    if not math.isfinite(value):
+        raise ValueError(f"{allowed}, not {number!r:.40}")
+    return value
