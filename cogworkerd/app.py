@@ -77,6 +77,8 @@ class App:
 
     def _register(self, function: Callable[..., Any], *, name: str | None, options: dict[str, Any]) -> Job[..., Any]:
         name = _job_name(function) if name is None else _check_name(name)
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(f"{name}: a generator function cannot be a job: calling it would run nothing of it")
         if name in self.jobs:
             raise ValueError(f"a second job with the name {name!r}; the first is {_place(self.jobs[name].function)}")
         job: Job[..., Any] = Job(self, function, name, check_options(Options(), options, name))

@@ -21,6 +21,7 @@ from cogworkerd.store.connection import Server, URLError, check_options
 
 DEFAULT_URL = "redis://localhost:6379/0"
 MAX_QUEUE_NAME = 200
+MOST_SLOTS = 1024
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG]?)(?:i?B)?", re.IGNORECASE)
 
@@ -31,6 +32,16 @@ def _positive_int(value: Any) -> int:
     number = int(value) if isinstance(value, str) and re.fullmatch(r"\s*\d+\s*", value) else value
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
         raise ValueError("a whole number from 1 up")
+    return number
+
+
+def _slots(value: Any) -> int:
+    try:
+        number = _positive_int(value)
+    except ValueError:
+        number = 0
+    if not 1 <= number <= MOST_SLOTS:
+        raise ValueError(f"a whole number from 1 to {MOST_SLOTS}")
     return number
 
 
@@ -151,7 +162,7 @@ class Settings:
     redis_url: str = _setting(DEFAULT_URL, _text, "the server")
     redis: Mapping[str, Any] | None = _setting(None, _table, "more of the server: ca_certs, username ...")
     namespace: str = _setting("", _namespace, "prefix of every key")
-    concurrency: int | None = _setting(None, _positive_int, "slots, one process each")
+    concurrency: int | None = _setting(None, _slots, "slots, one process each")
     queues: tuple[tuple[str, int], ...] | None = _setting(None, parse_queues, "queues and weights")
     strict_order: bool = _setting(False, _flag, "take the queues in their order instead of by weight")
     fetch_idle_max_interval: float = _setting(1.0, _seconds, "the longest between two looks of the idle slots")

@@ -165,9 +165,10 @@ class Crew:
 
     def _take(self, slot: Slot, kind: Report, body: bytes) -> None:
         before = len(self.ledger.orphans) + len(self.ledger.unsettled)
-        if self._log.enabled(events.REPORT):
-            self._tell_report(slot, kind, body)
+        raw = self.ledger.slots[slot.number].raw  # FINISHED forgets it
         self.ledger.report(slot.number, kind, body, time.time())
+        if self._log.enabled(events.REPORT):
+            self._tell_report(slot, kind, body, raw)
         if kind is Report.READY:
             slot.ready = True
             if body:
@@ -175,9 +176,9 @@ class Crew:
         if len(self.ledger.orphans) + len(self.ledger.unsettled) > before:
             self._hooks.job_to_place()
 
-    def _tell_report(self, slot: Slot, kind: Report, body: bytes) -> None:
-        record = self.ledger.slots[slot.number]
-        raw = job_of(body)[1] if kind in (Report.STARTED, Report.RETURNED) else record.raw
+    def _tell_report(self, slot: Slot, kind: Report, body: bytes, raw: bytes) -> None:
+        if kind in (Report.STARTED, Report.RETURNED):
+            raw = job_of(body)[1]
         detail = body.decode() if kind is Report.IDLE else str(body[0]) if kind is Report.FINISHED else ""
         self._log.emit(
             events.REPORT, slot=slot.number, kind=kind.name, jid=name_of(raw)[0] if raw else "", detail=detail

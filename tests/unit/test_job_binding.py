@@ -10,7 +10,7 @@ import math
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -657,3 +657,15 @@ def test_odd_fields_of_another_program_do_not_break_the_context(fields: dict[str
     assert job.tags == ()
     assert job.attempt >= 1
     assert job.enqueued_at is None or isinstance(job.enqueued_at, float)
+
+
+def test_a_generator_function_is_no_job() -> None:
+    def yields(n: int) -> Iterator[int]:
+        yield n
+
+    async def yields_later(n: int) -> AsyncIterator[int]:
+        yield n
+
+    for function in (yields, yields_later):
+        with pytest.raises(TypeError, match="generator function"):
+            App().job(function, name="yields")  # type: ignore[call-overload]
