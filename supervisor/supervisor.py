@@ -9,16 +9,12 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import cogworkerd
 from cogworkerd import events
 from cogworkerd.app import App
-from cogworkerd.log import Log
-from cogworkerd.settings import Settings
-from cogworkerd.store import scripts
 from cogworkerd.store.connection import Server
 from cogworkerd.store.keys import Keys
 from cogworkerd.store.outages import is_authentication
@@ -28,19 +24,22 @@ from cogworkerd.worker.page import Page
 
 from . import descriptors
 from .bell import Bells
-from .burial import queue_for
 from .crew import Crew, Hooks, freeze
 from .death import parent_death_signal
+from .farewell import drain, say_farewell
 from .heartbeat import BEAT_EVERY, Heartbeat
 from .host import SignOfLife, machine, new_identity
 from .ledger import Ledger
 from .link import SERVER_TROUBLE, Link
 from .phase import HANDLED, Order, Phase, order
+from .plan import Plan
 from .poller import POLL_EVERY, Poller
 from .reconciler import RECONCILE_EVERY, Reconciler
 from .recovery import Recovery
 from .resolver import ResolvingLoop
+from .roll import Roll
 from .slot import Slot
+from .tasks import Tasks, cancel, pause
 from .titles import SupervisorTitle
 
 EXIT_OK = 0
@@ -49,38 +48,9 @@ EXIT_CONFIG = 78
 
 RESUME_DELAY = 0.1
 FIRST_BEAT_EVERY = 1.0
-LEAVE_TIMEOUT = 5.0
-_AFTER_KILL = 2.0
 _TITLE_EVERY = 0.05
 _SWEEP_EVERY = 1.0
 _RECOVERY_EVERY = 5.0
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What to run.
-
-    Attributes:
-        target: the app as the command line names it, for the start line.
-        app: imported before the fork, or None: each child imports it.
-        load: imports the app, in a child.
-        slots_by: where the number of slots comes from, in words.
-        url_hint: the URL to reach an embedded server with, or "".
-        keep: descriptors that children keep (an embedded server's life).
-        early: signals that came before the supervisor could handle them; it may grow until then.
-    """
-
-    target: str
-    app: App | None
-    load: Callable[[], App]
-    settings: Settings
-    concurrency: int
-    slots_by: str
-    tag: str
-    log: Log
-    url_hint: str = ""
-    keep: frozenset[int] = frozenset()
-    early: Sequence[signal.Signals] = ()
 
 
 class Supervisor:
@@ -99,9 +69,7 @@ class Supervisor:
         self._phase = Phase.BOOTING
         self._status = EXIT_OK
         self._pid = os.getpid()
-        self._rolling: asyncio.Task[None] | None = None
-        self._roll_again = False
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = Tasks(self._crashed)
         self._deadline = 0.0
 
     def run(self) -> int:
@@ -124,7 +92,7 @@ class Supervisor:
             self._close_loop()
 
     def _close_loop(self) -> None:
-        self._loop.run_until_complete(_cancel(asyncio.all_tasks(self._loop)))
+        self._loop.run_until_complete(cancel(asyncio.all_tasks(self._loop)))
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         # The loop takes its handlers along. A signal that comes now must not change the exit status any more.
         signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
@@ -141,8 +109,18 @@ class Supervisor:
             return self._status
         self._start_working()
         await self._stop_asked.wait()
-        await self._drain()
-        await self._say_farewell()
+        self._roll.cancel()
+        await drain(self._crew, self._deadline, self._stop_now, self._begin_killing)
+        await self._tasks.end()
+        await say_farewell(
+            self._link,
+            self._keys,
+            self._identity,
+            self._ledger,
+            self._reconciler,
+            self._crew.left_in_order,
+            self._log,
+        )
         await self._close_connections()
         return self._status
 
@@ -169,6 +147,7 @@ class Supervisor:
             {fd for fd in keep if fd is not None},
             self._settings.boot_timeout,
         )
+        self._roll = Roll(self._crew, self._tasks, self._log)
         self._heartbeat = Heartbeat(
             self._link,
             self._keys,
@@ -262,7 +241,7 @@ class Supervisor:
                     told = True
                 self._link.failed("first beat", error)
                 self._show_title()
-                await self._pause(FIRST_BEAT_EVERY)
+                await pause(self._stop_asked, FIRST_BEAT_EVERY)
                 continue
             self._link.worked("first beat")
             self._tell_start(facts)
@@ -302,30 +281,27 @@ class Supervisor:
             self._phase = Phase.QUIET if self._page.quiet else Phase.RUNNING
         self._loop.add_signal_handler(signal.SIGCHLD, self._crew.look_for_deaths)
         self._crew.open()
-        self._spawn(self._keep("heartbeat", self._beat, BEAT_EVERY))
-        self._spawn(self._keep("publish", self._publish, 1.0))
-        self._spawn(self._poll_for_ever())
-        self._spawn(self._reconcile_for_ever())
-        self._spawn(self._keep("recovery", self._recover, _RECOVERY_EVERY))
-        self._spawn(self._keep("sweep", self._sweep, _SWEEP_EVERY))
-        self._spawn(self._tell_when_ready())
+        self._keep_up("heartbeat", self._beat, BEAT_EVERY)
+        self._keep_up("publish", self._heartbeat.publish, 1.0)
+        self._tasks.spawn(self._poll_for_ever(), "poller")
+        self._tasks.spawn(self._reconcile_for_ever(), "reconciler")
+        self._keep_up("recovery", self._recover, _RECOVERY_EVERY)
+        self._keep_up("sweep", self._sweep, _SWEEP_EVERY)
+        self._tasks.spawn(self._tell_when_ready(), "ready")
         for name, _ in self._queues:
-            self._spawn(self._bells.watch(name))
+            self._tasks.spawn(self._bells.watch(name), f"bell {name}")
         self._show_title()
 
     # ---- coroutines -------------------------------------------------------------------------------------
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
+    def _crashed(self, error: BaseException, task: str) -> None:
+        """A fault of our own has ended a coroutine: nothing can be relied on any more."""
+        self._log.emit(events.DAEMON_CRASHED, exc_info=error, task=task)
+        self._status = EXIT_FAILED
+        self._stop(signal.SIGTERM)
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            self._log.emit(events.DAEMON_CRASHED, exc_info=task.exception(), task=task.get_name())
-            self._status = EXIT_FAILED
-            self._stop(signal.SIGTERM)
+    def _keep_up(self, site: str, turn: Callable[[], Awaitable[None]], every: float) -> None:
+        self._tasks.spawn(self._keep(site, turn, every), site)
 
     async def _keep(self, site: str, turn: Callable[[], Awaitable[None]], every: float) -> None:
         """Take turns for ever. The server's trouble never ends it."""
@@ -352,9 +328,6 @@ class Supervisor:
         self._recovery.interrupted()
         self._log.emit(events.DAEMON_REGISTERED_ANEW, was_registered=was)
 
-    async def _publish(self) -> None:
-        await self._heartbeat.publish()
-
     async def _poll_for_ever(self) -> None:
         while True:
             more = False
@@ -372,8 +345,7 @@ class Supervisor:
             await self._reconciler.reconcile()
             if self._ledger.unsettled or self._ledger.orphans:
                 await asyncio.sleep(0.2)  # something could not be placed: soon again, but no storm
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._place.wait(), RECONCILE_EVERY)
+            await pause(self._place, RECONCILE_EVERY)
             self._place.clear()
 
     async def _recover(self) -> None:
@@ -409,7 +381,7 @@ class Supervisor:
         if not self._queues:
             self._queues = tuple((name, 1) for name in json.loads(body)["queues"])
             for name, _ in self._queues:
-                self._spawn(self._bells.watch(name))
+                self._tasks.spawn(self._bells.watch(name), f"bell {name}")
 
     def _import_failed(self) -> None:
         if not any(slot.ready for slot in self._crew.slots):
@@ -442,9 +414,9 @@ class Supervisor:
             # systemd sends TERM and CONT together, and CONT is handled first.
             self._loop.call_later(RESUME_DELAY, self._resume)
         elif asked is Order.ROLL:
-            self._roll(number)
+            self._roll.begin(number, same_code=self._plan.app is not None)
         elif asked is Order.STACKS:
-            self._spawn(self._crew.log_stacks())
+            self._tasks.spawn(self._crew.log_stacks(), "stacks")
 
     def _stop(self, number: signal.Signals) -> None:
         if self._phase in (Phase.STOPPING, Phase.KILLING):
@@ -469,10 +441,13 @@ class Supervisor:
             self._phase = Phase.QUIET
         self._log.emit(events.DAEMON_QUIET)
         self._show_title()
-        self._spawn(self._crew.wake_until(self._nobody_waits, lambda: self._crew.alive))
+        self._tasks.spawn(self._crew.wake_until(self._nobody_waits, lambda: self._crew.alive), "quiet")
 
     def _nobody_waits(self) -> bool:
         return not self._page.quiet or not (self._ledger.waited_on() - {""})
+
+    def _begin_killing(self) -> None:
+        self._phase = Phase.KILLING
 
     def _resume(self) -> None:
         if self._phase not in (Phase.QUIET, Phase.BOOTING) or not self._page.quiet:
@@ -485,78 +460,7 @@ class Supervisor:
         self._log.emit(events.DAEMON_RESUMED)
         self._show_title()
 
-    def _roll(self, number: signal.Signals) -> None:
-        if number is signal.SIGUSR2 and self._plan.app is not None:
-            self._log.emit(events.ROLL_SAME_CODE)
-        if self._rolling is not None and not self._rolling.done():
-            self._roll_again = True
-            return
-        self._log.emit(events.ROLL_STARTED, signal=number.name)
-        self._rolling = self._loop.create_task(self._roll_slot_by_slot())
-        self._tasks.add(self._rolling)
-        self._rolling.add_done_callback(self._ended)
-
-    async def _roll_slot_by_slot(self) -> None:
-        """Replace the children, never more than one slot down."""
-        again = True
-        while again:
-            self._roll_again = False
-            for slot in self._crew.slots:
-                await self._replace(slot)
-            again = self._roll_again
-        self._log.emit(events.ROLL_DONE)
-
-    async def _replace(self, slot: Slot) -> None:
-        old = slot.pid
-        if old is not None:
-            slot.tell()
-            await self._crew.wake_until(lambda: slot.pid != old, lambda: [slot])
-        while not slot.ready or slot.pid is None:
-            await asyncio.sleep(_TITLE_EVERY)
-
-    # ---- the end ----------------------------------------------------------------------------------------
-
-    async def _drain(self) -> None:
-        """Wait for running jobs until the deadline, then kill what is left; no child is alive afterwards."""
-        self._crew.close()
-        if self._rolling is not None:
-            self._rolling.cancel()
-        self._crew.tell_all()
-        waker = self._loop.create_task(self._crew.wake_until(lambda: not self._crew.alive, lambda: self._crew.alive))
-        while self._crew.alive and not self._stop_now.is_set() and time.monotonic() < self._deadline:
-            await self._pause_for(self._stop_now, min(0.02, max(0.0, self._deadline - time.monotonic())))
-        if self._crew.alive:
-            self._phase = Phase.KILLING
-            self._crew.kill_all("still running at the end of the drain")
-        limit = time.monotonic() + _AFTER_KILL
-        while self._crew.alive and time.monotonic() < limit:
-            await asyncio.sleep(0.01)
-            self._crew.look_for_deaths()
-        waker.cancel()
-
-    async def _say_farewell(self) -> None:
-        """Settle what is left, requeue the rest, leave the registry. With the server away: for a few seconds, no more;
-        what stays listed is recovered by others."""
-        await _cancel(self._tasks)
-        requeued, left = 0, -1
-        try:
-            async with asyncio.timeout(LEAVE_TIMEOUT):
-                requeued, left = await self._leave()
-        except SERVER_TROUBLE as error:
-            self._link.failed("farewell", error)
-        self._log.emit(events.DAEMON_STOPPED, requeued=requeued, kept=max(left, 0) if left >= 0 else "unknown")
-
-    async def _leave(self) -> tuple[int, int]:
-        await self._reconciler.reconcile()
-        ledger = self._ledger
-        acks = [item.raw for item in ledger.unsettled if not item.outcome.files]
-        kept = {item.raw for item in ledger.unsettled if item.outcome.files}
-        listed = await self._link.redis.lrange(self._keys.inprogress(self._identity), 0, -1)
-        jobs = [(raw, queue_for(raw, "default")) for raw in listed if raw not in kept and raw not in acks]
-        in_order = self._crew.left_in_order and not self._reconciler.unclear
-        call = scripts.farewell(self._keys, self._identity, acks, jobs, forget=in_order)
-        requeued, left = await self._link.call(call)
-        return int(requeued), int(left)
+    # ---- small things -----------------------------------------------------------------------------------
 
     async def _close_connections(self) -> None:
         self._life.close()
@@ -564,16 +468,6 @@ class Supervisor:
             async with asyncio.timeout(1.0):
                 await self._bells.close()
                 await self._link.close()
-
-    # ---- small things -----------------------------------------------------------------------------------
-
-    async def _pause(self, seconds: float) -> None:
-        await self._pause_for(self._stop_asked, seconds)
-
-    @staticmethod
-    async def _pause_for(event: asyncio.Event, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(event.wait(), seconds)
 
     def _show_title(self) -> None:
         notes = []
@@ -584,16 +478,6 @@ class Supervisor:
         if self._link.note:
             notes.append(self._link.note)
         self._title.show(self._ledger.busy, self._plan.concurrency, notes)
-
-
-async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
-    """Cancel tasks, again and again: a cancellation that meets the end of a `wait_for` or of a connect is swallowed by
-    it (up to Python 3.11), and a loop for ever goes on."""
-    limit = time.monotonic() + LEAVE_TIMEOUT
-    while (pending := {task for task in tasks if not task.done()}) and time.monotonic() < limit:
-        for task in pending:
-            task.cancel()
-        await asyncio.wait(pending, timeout=0.1)
 
 
 def _no_registry(_: App) -> bytes:

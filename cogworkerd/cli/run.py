@@ -92,7 +92,8 @@ def _supervise(
     load: Callable[[], App],
     private: EmbeddedServer | None,
 ) -> int:
-    from cogworkerd.supervisor.supervisor import Plan, Supervisor
+    from cogworkerd.supervisor.plan import Plan
+    from cogworkerd.supervisor.supervisor import Supervisor
 
     settings = found.settings
     daemon_log = log.configure(settings.log_format, settings.log_level)

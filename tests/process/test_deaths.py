@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import psutil
@@ -23,6 +24,17 @@ def alive(process: psutil.Process) -> bool:
         return bool(process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
+
+
+def booked(witness: Client, keys: list[str], count: int) -> bool:
+    """Whether each of these lists has so many entries."""
+    return all(witness.llen(key) == count for key in keys)
+
+
+def replaced(running: Daemon, gone: set[int]) -> bool:
+    """Whether eight children live and none of these is among them."""
+    pids = set(running.child_pids())
+    return len(pids) == 8 and not pids & gone
 
 
 def test_the_job_of_a_killed_child_is_back_within_a_second_and_only_it_is_blamed(
@@ -54,7 +66,9 @@ def test_the_job_of_a_killed_child_is_back_within_a_second_and_only_it_is_blamed
     running.clean_log()
 
 
-def test_a_killed_child_goes_to_the_front_of_its_queue(daemon: Start, client: Client, witness: Client) -> None:
+def test_the_job_of_a_killed_child_goes_to_the_front_of_its_queue(
+    daemon: Start, client: Client, witness: Client
+) -> None:
     running = daemon("-c", "1").ready()
     jid = push_raw(client, "pidof", "t:p", 1)
     pid = int(eventually(lambda: witness.lindex("t:p", 0)))
@@ -143,7 +157,7 @@ def test_a_death_is_noticed_although_a_grandchild_holds_the_pipe_open(
     heirs = []
     try:
         for run in range(2):
-            eventually(lambda run=run: witness.llen("t:p") == 2 * (run + 1))
+            eventually(partial(booked, witness, ["t:p"], 2 * (run + 1)))
             pid, heir = (int(text) for text in witness.lrange("t:p", -2, -1))
             heirs.append(psutil.Process(heir))
             os.kill(pid, signal.SIGKILL)
@@ -165,13 +179,13 @@ def test_c24_all_children_killed_at_once_three_times(daemon: Start, client: Clie
     for key in keys:
         push_raw(client, "pidof", key, 4)
     for round_ in range(1, 4):
-        eventually(lambda round_=round_: [witness.llen(key) for key in keys] == [round_] * 8, 10)
+        eventually(partial(booked, witness, keys, round_), 10)
         pids = {int(witness.lindex(key, -1)) for key in keys}
         assert len(pids) == 8
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
         eventually(lambda: zombies(running.pid) == [], 1)
-        eventually(lambda pids=pids: len(running.children()) == 8 and not pids & set(running.child_pids()), 6)
+        eventually(partial(replaced, running, pids), 6)
     eventually(lambda: [witness.llen(f"{key}:done") for key in keys] == [1] * 8, 15)
     assert [witness.llen(key) for key in keys] == [4] * 8
     assert client.zcard("cogworker:dead") == 0

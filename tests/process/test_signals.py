@@ -8,6 +8,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,10 @@ def all_look_again(running: Daemon, times: int = 2) -> None:
     """Wait until every slot has had its chances to fetch."""
     before = idle_reports(running)
     eventually(lambda: all(idle_reports(running)[slot] >= n + times for slot, n in before.items()), 15)
+
+
+def all_done(witness: Client, count: int) -> bool:
+    return bool(witness.hlen("t:end") == count)
 
 
 def nothing_left(running: Daemon, client: Client) -> None:
@@ -128,9 +133,22 @@ def test_tstp_finishes_what_runs_and_fetches_nothing_until_cont(daemon: Start, c
     running.signal(signal.SIGCONT)
     eventually(lambda: witness.hgetall("t:end") == {"1": "1", "2": "1", "3": "1"})
     eventually(lambda: running.title().endswith("busy]"))
-    eventually(lambda: presence(client)["quiet"] == "false", 6)
     assert running.stop() == 0
     nothing_left(running, client)
+
+
+@pytest.mark.slow
+def test_the_presence_hash_says_quiet_and_busy(daemon: Start, client: Client, witness: Client) -> None:
+    """By the next beat."""
+    running = daemon("-c", "2").ready()
+    assert (presence(client)["quiet"], presence(client)["busy"]) == ("false", "0")
+    push_raw(client, "book", 1, 20)
+    eventually(lambda: presence(client)["busy"] == "1", 6)
+    running.signal(signal.SIGTSTP)
+    eventually(lambda: presence(client)["quiet"] == "true", 6)
+    running.signal(signal.SIGCONT)
+    eventually(lambda: presence(client)["quiet"] == "false", 6)
+    assert presence(client)["busy"] == "1"
 
 
 def test_quiet_and_resume_may_be_asked_for_twice(daemon: Start, client: Client, witness: Client) -> None:
@@ -156,7 +174,7 @@ def test_a_job_that_arrives_at_the_moment_of_tstp_is_neither_lost_nor_run_twice(
         for m in range(n, n + 10):
             push_raw(client, "book", m)
         running.signal(signal.SIGCONT)
-        eventually(lambda n=n: witness.hlen("t:end") == n + 10, 10)
+        eventually(partial(all_done, witness, n + 10), 10)
     assert set(witness.hvals("t:start")) == set(witness.hvals("t:end")) == {"1"}
     eventually(lambda: inprogress(client) == [])
     assert running.stop() == 0
@@ -289,8 +307,8 @@ def stacks(running: Daemon) -> dict[int, dict[str, Any]]:
 
 def test_ttin_logs_the_stack_of_every_slot(daemon: Start, client: Client, witness: Client) -> None:
     running = daemon("-c", "3", target="life_jobs:app").ready()
-    sleeping = push_raw(client, "mark", 1, 4)
-    hogging = push_raw(client, "hog", "t:hog", 2)
+    sleeping = push_raw(client, "mark", 1, 3)
+    hogging = push_raw(client, "hog", "t:hog", 1)
     start = eventually(lambda: witness.lindex("t:mark:1", 0))
     sleeper, hog = int(start.split()[1]), int(eventually(lambda: witness.lindex("t:hog", 0)))
     running.signal(signal.SIGTTIN)
@@ -311,11 +329,15 @@ def test_ttin_logs_the_stack_of_every_slot(daemon: Start, client: Client, witnes
     nothing_left(running, client)
 
 
+def logged(running: Daemon, count: int) -> bool:
+    return len(running.lines("child.stack")) == count
+
+
 def test_ttin_again_logs_only_the_new_stack(daemon: Start) -> None:
     running = daemon("-c", "1").ready()
     for count in (1, 2, 3):
         running.signal(signal.SIGTTIN)
-        eventually(lambda count=count: len(running.lines("child.stack")) == count)
+        eventually(partial(logged, running, count))
     for line in running.lines("child.stack"):
         assert sum("most recent call first" in text for text in line["frames"]) == 1
     assert running.stop() == 0
@@ -341,9 +363,7 @@ def test_term_to_a_child_ends_it_after_its_job_and_it_is_replaced(
     nothing_left(running, client)
 
 
-@pytest.mark.parametrize(
-    "name", ["SIGINT", "SIGHUP", "SIGTSTP", "SIGTTIN", "SIGCONT", "SIGUSR1", "SIGUSR2", "SIGWINCH"]
-)
+@pytest.mark.parametrize("name", ["INT", "HUP", "TSTP", "TTIN", "CONT", "USR1", "USR2", "WINCH"])
 def test_other_signals_to_a_child_change_nothing(daemon: Start, client: Client, witness: Client, name: str) -> None:
     running = daemon("-c", "2").ready()
     before = running.child_pids()
