@@ -149,6 +149,7 @@ def test_the_programs_that_a_killed_childs_job_had_started_end_with_it(
     eventually(lambda: not psutil.pid_exists(last) or not alive(psutil.Process(last)))
 
 
+@pytest.mark.slow
 def test_a_death_is_noticed_although_a_grandchild_holds_the_pipe_open(
     daemon: Start, client: Client, witness: Client
 ) -> None:
@@ -227,6 +228,7 @@ def test_a_busy_child_ends_its_job_and_settles_it_when_its_supervisor_is_killed(
     assert witness.hget("t:start", "1") == "1"
 
 
+@pytest.mark.slow
 def test_a_failing_job_of_an_orphaned_child_is_filed_by_the_child(
     daemon: Start, client: Client, witness: Client
 ) -> None:
@@ -274,6 +276,7 @@ def test_an_orphaned_child_that_is_not_done_in_time_goes_and_a_successor_does_it
     assert client.get(f"cogworker:orphanings:{jid}") == "1"
 
 
+@pytest.mark.slow
 def test_a_successor_leaves_a_living_neighbour_alone(daemon: Start, client: Client, witness: Client) -> None:
     first = daemon("-c", "1").ready()
     push_raw(client, "pidof", "t:p", 6)  # the other takes a turn every 5 s

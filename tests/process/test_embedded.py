@@ -67,6 +67,7 @@ def test_a_job_enqueued_from_another_terminal_is_performed(private: Start, folde
     eventually(lambda: not servers_in(folder))
 
 
+@pytest.mark.slow
 def test_what_was_queued_survives_a_restart(private: Start, folder: Path, witness: Client) -> None:
     first = private("-c", "1").ready()
     first.signal(signal.SIGTSTP)
@@ -93,6 +94,7 @@ def test_a_folder_that_others_can_read_is_refused(private: Start, folder: Path) 
     assert "mode 700" in refused.text()
 
 
+@pytest.mark.slow
 def test_a_long_path_is_served_from_a_short_folder(daemon: Start, tmp_path: Path, witness: Client) -> None:
     deep = tmp_path / ("d" * 60) / ("e" * 60)
     running = daemon("--embedded", str(deep), "-c", "1").ready()

@@ -159,6 +159,7 @@ def test_c72_every_child_and_every_respawn_has_random_numbers_of_its_own(
     assert running.stop() == 0
 
 
+@pytest.mark.slow
 def test_c72_the_next_tries_of_jobs_that_fail_together_are_spread(daemon: Start, client: Client) -> None:
     running = daemon("-c", "4", target="life_jobs:app").ready()
     for _ in range(20):
@@ -276,6 +277,7 @@ def test_a_start_hook_that_raises_is_a_failed_start_and_the_next_child_comes_lat
     assert running.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_start_hook_that_always_raises_fetches_nothing_and_the_daemon_can_be_stopped(
     daemon: Start, client: Client, witness: Client
 ) -> None:
@@ -322,6 +324,7 @@ def test_a_stop_hook_that_raises_or_hangs_keeps_neither_the_next_hook_nor_the_st
     assert client.smembers("cogworker:inprogress_identities") == set()
 
 
+@pytest.mark.slow
 def test_a_child_that_waits_long_is_not_a_busy_loop(daemon: Start) -> None:
     """Neither the idle supervisor nor an idle or a quiet child uses the processor for nothing."""
     running = daemon("-c", "2", "--log-level", "info").ready()

@@ -40,7 +40,7 @@ def test_boot_goes_on_when_the_server_comes(daemon: Start, mortal: Server, witne
     assert running.stop() == 0
 
 
-@pytest.mark.parametrize("moment", range(4))
+@pytest.mark.parametrize("moment", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 3))])
 def test_a_stop_with_the_server_dead_ends_in_time(daemon: Start, mortal: Server, moment: int) -> None:
     """Coroutines are cancelled in whatever they are at; none may live on."""
     running = daemon("-c", "2", url=mortal.url).ready()

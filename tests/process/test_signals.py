@@ -151,6 +151,7 @@ def test_the_presence_hash_says_quiet_and_busy(daemon: Start, client: Client, wi
     assert presence(client)["busy"] == "1"
 
 
+@pytest.mark.slow
 def test_quiet_and_resume_may_be_asked_for_twice(daemon: Start, client: Client, witness: Client) -> None:
     running = daemon("-c", "1").ready()
     running.signal(signal.SIGCONT)
@@ -182,7 +183,7 @@ def test_a_job_that_arrives_at_the_moment_of_tstp_is_neither_lost_nor_run_twice(
 
 
 @pytest.mark.parametrize("numbers", [(signal.SIGTERM, signal.SIGCONT), (signal.SIGCONT, signal.SIGTERM)])
-@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("frozen", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_term_and_cont_together_on_a_quiet_daemon_fetch_nothing(
     daemon: Start, client: Client, witness: Client, numbers: tuple[signal.Signals, ...], frozen: bool
 ) -> None:
@@ -218,7 +219,7 @@ def readiness(running: Daemon) -> list[int]:
     return counts
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR2])
+@pytest.mark.parametrize("number", [signal.SIGHUP, pytest.param(signal.SIGUSR2, marks=pytest.mark.slow)])
 def test_hup_and_usr2_roll_slot_by_slot_and_leave_the_running_job_alone(
     daemon: Start, client: Client, witness: Client, number: signal.Signals
 ) -> None:
@@ -241,6 +242,7 @@ def test_hup_and_usr2_roll_slot_by_slot_and_leave_the_running_job_alone(
     nothing_left(running, client)
 
 
+@pytest.mark.slow
 def test_a_usr2_during_a_roll_is_remembered(daemon: Start, client: Client, witness: Client) -> None:
     running = daemon("-c", "2").ready()
     push_raw(client, "book", 1, 2)
@@ -255,6 +257,7 @@ def test_a_usr2_during_a_roll_is_remembered(daemon: Start, client: Client, witne
     nothing_left(running, client)
 
 
+@pytest.mark.slow
 def test_a_stop_in_the_middle_of_a_roll_is_a_stop(daemon: Start, client: Client, witness: Client) -> None:
     running = daemon("-c", "2").ready()
     for n in range(2):
@@ -267,7 +270,7 @@ def test_a_stop_in_the_middle_of_a_roll_is_a_stop(daemon: Start, client: Client,
     nothing_left(running, client)
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR2])
+@pytest.mark.parametrize("number", [signal.SIGHUP, pytest.param(signal.SIGUSR2, marks=pytest.mark.slow)])
 def test_without_preload_a_roll_brings_new_code(
     daemon: Start, client: Client, witness: Client, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -286,6 +289,7 @@ def test_without_preload_a_roll_brings_new_code(
     nothing_left(running, client)
 
 
+@pytest.mark.slow
 def test_a_roll_keeps_a_quiet_daemon_quiet(daemon: Start, client: Client, witness: Client) -> None:
     running = daemon("-c", "2").ready()
     become_quiet(running, client)
@@ -333,6 +337,7 @@ def logged(running: Daemon, count: int) -> bool:
     return len(running.lines("child.stack")) == count
 
 
+@pytest.mark.slow
 def test_ttin_again_logs_only_the_new_stack(daemon: Start) -> None:
     running = daemon("-c", "1").ready()
     for count in (1, 2, 3):
@@ -363,7 +368,15 @@ def test_term_to_a_child_ends_it_after_its_job_and_it_is_replaced(
     nothing_left(running, client)
 
 
-@pytest.mark.parametrize("name", ["INT", "HUP", "TSTP", "TTIN", "CONT", "USR1", "USR2", "WINCH"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "INT",
+        "TSTP",
+        "USR1",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("HUP", "TTIN", "CONT", "USR2", "WINCH")),
+    ],
+)
 def test_other_signals_to_a_child_change_nothing(daemon: Start, client: Client, witness: Client, name: str) -> None:
     running = daemon("-c", "2").ready()
     before = running.child_pids()
@@ -391,6 +404,7 @@ def test_a_stop_while_the_server_cannot_be_reached_at_boot_is_obeyed(daemon: Sta
     running.clean_log()
 
 
+@pytest.mark.slow
 def test_signals_while_the_server_cannot_be_reached_at_boot_are_kept(
     daemon: Start, make_server: Callable[..., Server], witness: Client
 ) -> None:

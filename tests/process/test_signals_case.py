@@ -93,7 +93,7 @@ def alive(process: psutil.Process) -> bool:
         return False
 
 
-PRELOAD = pytest.mark.parametrize("preload", ["--preload", "--no-preload"])
+PRELOAD = pytest.mark.parametrize("preload", ["--preload", pytest.param("--no-preload", marks=pytest.mark.slow)])
 
 
 def importing(daemon: Start, witness: Client, preload: str) -> Daemon:

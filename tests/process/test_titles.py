@@ -74,6 +74,7 @@ def test_the_command_names_tell_supervisor_and_slots(daemon: Start) -> None:
     assert running.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_replaced_child_has_the_title_of_its_slot(daemon: Start) -> None:
     running = daemon("-c", "2").ready()
     before = running.child_pids()
@@ -85,6 +86,7 @@ def test_a_replaced_child_has_the_title_of_its_slot(daemon: Start) -> None:
 
 
 @pytest.mark.parametrize("variables", [0, 50])
+@pytest.mark.slow
 def test_titles_are_whole_whatever_the_size_of_the_environment(daemon: Start, variables: int) -> None:
     """The room for a title is the environment's."""
     tag = "t" * 40

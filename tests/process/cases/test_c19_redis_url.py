@@ -122,6 +122,7 @@ def test_c19_10_tls_to_a_plain_port_is_named_as_the_reason(daemon: Start, locked
     _tells_nothing(running.text())
 
 
+@pytest.mark.slow
 def test_c19_a_password_survives_no_outage_line(daemon: Start, locked: Server) -> None:
     running = daemon("-c", "1", url=f"redis://:{ENCODED}@127.0.0.1:{locked.port}/0").ready()
     locked.stop()
@@ -135,6 +136,7 @@ def test_c19_a_password_survives_no_outage_line(daemon: Start, locked: Server) -
     _tells_nothing(titles)
 
 
+@pytest.mark.slow
 def test_c19_the_children_inherit_no_url_on_their_command_line(daemon: Start, locked: Server) -> None:
     running = daemon("-c", "1", "--redis-url", f"redis://:{ENCODED}@127.0.0.1:{locked.port}/0").ready()
     for process in (psutil.Process(running.pid), *running.children()):

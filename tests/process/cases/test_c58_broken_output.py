@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.support import Client, Daemon, eventually, inprogress, push_raw
 
@@ -49,6 +50,7 @@ def test_c58_1_the_reader_of_a_pipe_ends(daemon: Start, client: Client, witness:
     assert running.stop() == 0
 
 
+@pytest.mark.slow
 def test_c58_2_the_device_is_full(daemon: Start, client: Client, witness: Client) -> None:
     with open("/dev/full", "wb") as full:
         running = daemon("-c", "4", target="case_jobs:app", stdout=full)
@@ -71,6 +73,7 @@ def test_c58_3_output_that_is_closed_at_the_start_goes_into_no_socket(
     assert running.text() == ""
 
 
+@pytest.mark.slow
 def test_c58_4_the_terminal_is_gone(daemon: Start, client: Client, witness: Client) -> None:
     ours, theirs = os.openpty()
     running = daemon("-c", "4", target="case_jobs:app", stdout=theirs)
