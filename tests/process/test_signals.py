@@ -31,7 +31,9 @@ def become_quiet(running: Daemon, client: Client) -> None:
     """TSTP, until the title says so and no child waits for a job any more."""
     running.signal(signal.SIGTSTP)
     eventually(lambda: running.title().endswith(" quiet"))
-    eventually(lambda: not [entry for entry in client.client_list() if "b" in entry["flags"]])
+    eventually(
+        lambda: not [entry for entry in client.client_list() if "-slot-" in entry["name"] and "b" in entry["flags"]]
+    )
 
 
 def idle_reports(running: Daemon) -> Counter[int]:
