@@ -55,7 +55,7 @@ class Heartbeat:
         self._describe = describe
         self._queues = queues
         self._phase = phase
-        self._published: dict[str, bytes] = {}
+        self._published: tuple[dict[str, bytes], bool] = ({}, False)
 
     async def beat(self) -> None:
         """One beat. The presence hash goes first and is the one write that matters; the lease of the children is
@@ -118,7 +118,8 @@ class Heartbeat:
     async def publish(self, full: bool = False) -> None:
         """Write what runs where. Best effort; between beats only if it has changed."""
         running = self._running()
-        if not full and running == self._published:
+        state = (running, self._page.quiet)
+        if not full and state == self._published:
             return
         key = self._keys.workers(self._identity)
         async with self._link.redis.pipeline(transaction=True) as pipe:
@@ -134,7 +135,7 @@ class Heartbeat:
                 self._link.failed("publish", error)
                 return
         self._link.worked("publish")
-        self._published = running
+        self._published = state
 
     def _running(self) -> dict[str, bytes]:
         now = time.time()
