@@ -42,6 +42,7 @@ class ChildSignals:
         self._shutdown_timeout = shutdown_timeout
         self._stack_file = stack_file
         self._pid = os.getpid()
+        self._life_ended = False
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -66,15 +67,16 @@ class ChildSignals:
 
     def follow_parent_by_pipe(self) -> None:
         """Where the kernel does not signal the parent's death: be signalled when the pipe of its life ends."""
-        self._handlers[signal.SIGIO] = self._on_term_if_orphaned
-        signal.signal(signal.SIGIO, self._on_term_if_orphaned)
+        self._handlers[signal.SIGIO] = self._on_end_of_life
+        signal.signal(signal.SIGIO, self._handlers[signal.SIGIO])
         fcntl.fcntl(self._life, fcntl.F_SETOWN, self._pid)
         flags = fcntl.fcntl(self._life, fcntl.F_GETFL)
         fcntl.fcntl(self._life, fcntl.F_SETFL, flags | os.O_ASYNC)
 
     @property
     def orphaned(self) -> bool:
-        return os.getppid() != self._parent
+        """The supervisor is gone."""
+        return self._life_ended or os.getppid() != self._parent
 
     def wait(self, seconds: float) -> None:
         """Sleep until a signal comes, the parent dies, or the time is over."""
@@ -120,8 +122,13 @@ class ChildSignals:
         if self.orphaned:
             self._arm_hard_exit()
 
-    def _on_term_if_orphaned(self, number: int, frame: FrameType | None) -> None:
-        if self.orphaned:
+    def _on_end_of_life(self, number: int, frame: FrameType | None) -> None:
+        # A process that dies closes its descriptors before its children get another parent, and this signal comes
+        # once: the end of the pipe tells, not the parent's pid.
+        ended = select.poll()
+        ended.register(self._life, select.POLLIN)
+        if ended.poll(0):
+            self._life_ended = True
             self._on_term(number, frame)
 
     def _arm_hard_exit(self) -> None:
