@@ -9,7 +9,6 @@ from types import TracebackType
 
 ERROR_MESSAGE_LIMIT = 10_000
 RAW_PAYLOAD_LIMIT = 100_000
-BACKTRACE_LIMIT = 200
 _CUT = "... (cut)"
 _OWN_FRAMES = str(Path(__file__).with_name("worker"))
 _CAUSES_SHOWN = 5

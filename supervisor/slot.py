@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from cogworkerd.worker.loop import EXIT_FAULT
 from cogworkerd.worker.reports import Buffer, Report
 
 from .phase import HANDLED
@@ -118,7 +119,7 @@ class Slot:
     def _become_child(
         live: Callable[[int, int], int], forget: Callable[[set[int]], None], write: int, life: int
     ) -> None:
-        status = 70
+        status = EXIT_FAULT
         try:
             with contextlib.suppress(OSError):
                 os.setpgid(0, 0)

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from cogworkerd.cli import early
 
-EXIT_USAGE = 2
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.

@@ -23,8 +23,6 @@ from cogworkerd.settings import (
 )
 from cogworkerd.store.keys import Keys
 
-CONNECT_WITHIN = 5.0
-
 # Settings that are flags of a daemon: name, letter or "", what its value is called ("" for an on/off flag).
 _DAEMON_FLAGS = (
     ("concurrency", "-c", "N"),

@@ -11,7 +11,7 @@ from importlib import import_module
 from cogworkerd import __version__
 from cogworkerd.errors import AppImportError, SettingsError
 
-EXIT_FAILED, EXIT_USAGE, EXIT_AWAY, EXIT_CONFIG = 1, 2, 69, 78
+EXIT_FAILED, EXIT_AWAY, EXIT_CONFIG = 1, 69, 78
 COMMANDS = ("run", "check", "demo", "enqueue", "status")
 
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 # Lifetimes in seconds.
 PRESENCE_TTL = 60
 ORPHANINGS_TTL = 604_800
-THROUGHPUT_TTL = 90_000
-ATTEMPTS_TTL = 2_592_000
 LIVE_QUEUES_TTL = 86_400
-ATTEMPTS_KEPT = 25
 
 
 class Keys:

@@ -10,7 +10,7 @@ _PID = struct.Struct("!i")
 
 
 class ForkedCopies:
-    """Tells a copy from the original; lets the original reap the copies, and no other process."""
+    """Lets the original reap its copies, and no other process."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
@@ -18,10 +18,6 @@ class ForkedCopies:
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.register_at_fork(after_in_parent=self._note_fork)
-
-    @property
-    def in_a_copy(self) -> bool:
-        return os.getpid() != self._pid
 
     def announce(self) -> None:
         """In a copy: tell the original whom to reap."""
