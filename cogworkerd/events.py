@@ -57,6 +57,10 @@ PRELOAD_THREADS = _event(
     "preload.threads", "warning", "importing the app left threads running; starting anew with preload off", "threads"
 )
 QUEUE_NOT_READ = _event("queue.not_read", "warning", "these jobs go to queues that are not read here", "jobs")
+QUEUE_UNREAD = _event("queue.unread", "warning", "a job went back to a queue that no live daemon reads", "queue")
+FETCH_BASIC = _event(
+    "fetch.basic", "warning", "reliable fetch is not to be had here; a job is lost if this daemon dies", "reason"
+)
 SERVER_EVICTS = _event("server.evicts", "warning", "the server may evict jobs; use noeviction", "policy")
 
 JOB_START = _event("job.start", "debug", "a job begins")
@@ -74,6 +78,7 @@ JOB_ORPHANED = _event(
     "job.orphaned", "warning", "a job lost its process", "jid", "job", "queue", "blame", "result", "reason"
 )
 JOB_STRAY = _event("job.stray", "warning", "a job that no child holds was requeued", "jid", "queue", "result")
+JOB_BURIED = _event("job.buried", "error", "a job that ran in too many daemons that died is in dead", "jid", "set")
 JOB_VANISHED = _event(
     "job.vanished", "warning", "the server lost a failed job's entry; it was filed all the same", "jid", "set"
 )
@@ -97,6 +102,12 @@ REDIS_ERROR = _event("redis.error", "error", "a command failed", "site", "error"
 
 DUE_MOVED = _event("due.moved", "debug", "due jobs went to their queues", "set", "count")
 DUE_BURIED = _event("due.buried", "error", "a due entry that is not a job went to dead", "set", "reason")
+PARKED = _event("settle.parked", "warning", "an outcome was handed over to any live daemon", "jid", "set")
+PARKED_FILED = _event("parked.filed", "info", "an outcome of a daemon that has left was filed", "jid", "set")
+PARKED_UNUSABLE = _event("parked.unusable", "error", "a parked record was moved aside", "reason", "moved_to")
+KEY_QUARANTINED = _event(
+    "key.quarantined", "warning", "a key of ours held another type", "key", "found", "wanted", "moved_to"
+)
 RECOVERY_DONE = _event(
     "recovery.done", "warning", "jobs of a dead daemon were requeued", "dead", "requeued", "repeated"
 )

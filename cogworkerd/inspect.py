@@ -9,10 +9,7 @@ from typing import Any
 
 import redis
 
-from cogworkerd.store.keys import Keys
-
-LIVE_WITHIN = 120
-"""Seconds within which a live process has said that it reads a queue."""
+from cogworkerd.store.keys import LIVE_WITHIN, Keys
 
 
 @dataclass(frozen=True)

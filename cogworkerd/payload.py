@@ -101,6 +101,27 @@ def dump(payload: Mapping[str, Any]) -> bytes:
         raise ValueError("nested too deep")
 
 
+def rewritten(payload: Mapping[str, Any], raw: bytes, fields: Mapping[str, Any]) -> bytes:
+    """A job with some fields set anew, as JSON.
+
+    Args:
+        payload: the job as parsed from `raw`.
+        raw: its bytes; they are kept as they are where the payload cannot be written again (a number beyond JSON's
+            range, say), with the fields behind them: of two members of one name the last one counts.
+        fields: what is set; it must be JSON.
+    """
+    try:
+        return dump({**payload, **fields})
+    except ValueError:
+        return appended(raw, {"jid": payload["jid"], **fields})
+
+
+def appended(raw: bytes, fields: Mapping[str, Any]) -> bytes:
+    """The bytes of a JSON object with members behind its own."""
+    head = raw.rstrip().removesuffix(b"}").rstrip()
+    return head + (b"" if head.endswith(b"{") else b",") + dump(fields).removeprefix(b"{")
+
+
 def parse(raw: bytes) -> dict[str, Any]:
     """Read a job that anybody may have written.
 
@@ -158,7 +179,15 @@ def queue_of(payload: Mapping[str, Any], found: str) -> str:
 
 def failures_of(payload: Mapping[str, Any]) -> int:
     """How often a job has failed so far: `retry_count`, whatever another program put there, from 0 to 2**31 - 1."""
-    count = payload.get("retry_count", 0)
+    return _count(payload.get("retry_count", 0))
+
+
+def interruptions_of(payload: Mapping[str, Any]) -> int:
+    """How often a failure of this job could not be recorded: `interrupted_count`, read like `retry_count`."""
+    return _count(payload.get("interrupted_count", 0))
+
+
+def _count(count: Any) -> int:
     if isinstance(count, bool) or not isinstance(count, int | float) or count != count or count <= 0:
         return 0
     return _MAX_COUNT if count > _MAX_COUNT else int(count)

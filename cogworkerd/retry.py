@@ -11,9 +11,11 @@ from enum import Enum
 from typing import Any
 
 from cogworkerd.outcome import Kind, Outcome
-from cogworkerd.payload import dump, failures_of, queue_of, retry_budget, unparseable
+from cogworkerd.payload import appended, dump, failures_of, interruptions_of, queue_of, retry_budget
 from cogworkerd.text import error_class, error_message, storable
 
+INTERRUPTION_DELAY = 30.0
+MAX_INTERRUPTIONS = 3
 _MAX_DELAY = 10 * 365 * 86_400.0  # a retry further away than ten years is a mistake in somebody's arithmetic
 
 
@@ -53,7 +55,7 @@ def decide(
 
     Args:
         payload: the job.
-        raw: its bytes as fetched, kept when the payload cannot be written again.
+        raw: its bytes as fetched; filed as they are when the payload cannot be written again.
         found: the queue it was fetched from.
         error: what it raised.
         now: epoch seconds.
@@ -65,29 +67,54 @@ def decide(
         verdict = ask_hook(attempt) if ask_hook else None
     if verdict is DISCARD:
         return Outcome(Kind.DISCARD, attempt=attempt_record(attempt, error, verdict, now))
+    fields = failure_fields(payload, found, attempt, error, now)
     try:
-        entry = dump(with_failure(payload, found, attempt, error, now))
-    except ValueError as problem:
-        entry = dump(unparseable(raw, queue_of(payload, found), f"cannot be written again as JSON: {problem}", now))
-        verdict = BURY
+        entry = dump({**payload, **fields})
+    except ValueError:
+        return _interrupted(payload, raw, fields, verdict, error, now)
     record = attempt_record(attempt, error, verdict, now)
     if verdict is BURY:
         return Outcome(Kind.DEAD, now, entry, record)
     return Outcome(Kind.RETRY, now + _delay(verdict, attempt), entry, record)
 
 
-def with_failure(
+def _interrupted(
+    payload: Mapping[str, Any],
+    raw: bytes,
+    fields: Mapping[str, Any],
+    verdict: Verdict,
+    error: BaseException,
+    now: float,
+) -> Outcome:
+    """A failure that cannot be recorded, since the payload cannot be written again: the original bytes are filed, with
+    the failure's fields behind them. The rule is the wire format's: 30 s for each interruption, and three of them."""
+    count = interruptions_of(payload) + 1
+    attempt = fields["retry_count"]
+    entry = appended(raw, {"jid": payload["jid"], **fields, "failed_at": now, "interrupted_count": count})
+    if verdict is BURY or count > MAX_INTERRUPTIONS:
+        return Outcome(Kind.DEAD, now, entry, attempt_record(attempt, error, BURY, now))
+    return Outcome(Kind.RETRY, now + INTERRUPTION_DELAY * count, entry, attempt_record(attempt, error, None, now))
+
+
+def failure_fields(
     payload: Mapping[str, Any], found: str, attempt: int, error: BaseException, now: float
 ) -> dict[str, Any]:
-    """The payload with the fields of its last failure."""
+    """The fields that tell of a job's last failure."""
     return {
-        **payload,
         "queue": queue_of(payload, found),
         "retry_count": attempt,
-        "failed_at": payload.get("failed_at") or now,
+        "failed_at": _first_failure(payload, now),
         "error_class": error_class(error),
         "error_message": error_message(error),
     }
+
+
+def _first_failure(payload: Mapping[str, Any], now: float) -> float:
+    """When a job failed first: what is stored, if that is a time."""
+    stored = payload.get("failed_at")
+    if isinstance(stored, int | float) and not isinstance(stored, bool) and 0 < stored < 1e12:
+        return stored
+    return now
 
 
 def attempt_record(attempt: int, error: BaseException, verdict: Verdict, now: float) -> bytes:

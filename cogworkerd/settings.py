@@ -165,6 +165,7 @@ class Settings:
     concurrency: int | None = _setting(None, _slots, "slots, one process each")
     queues: tuple[tuple[str, int], ...] | None = _setting(None, parse_queues, "queues and weights")
     strict_order: bool = _setting(False, _flag, "take the queues in their order instead of by weight")
+    fetch: str = _setting("reliable", _choice("reliable", "basic"), "whether a job stays listed until it is settled")
     fetch_idle_max_interval: float = _setting(1.0, _seconds, "the longest between two looks of the idle slots")
     orphan_threshold: float = _setting(300.0, _seconds, "how long without a beat before a daemon is dead")
     max_orphanings: int = _setting(3, _positive_int, "how often a job may lose its process before it goes to dead")

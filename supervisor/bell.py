@@ -49,6 +49,7 @@ class Bells:
         self._paused = paused
         self._changed = asyncio.Event()
         self._open = True
+        self._dismissed = False
 
     def reports_came(self) -> None:
         """Some child's state has changed."""
@@ -57,6 +58,10 @@ class Bells:
     def silence(self) -> None:
         """Ring no more: quiet or stopping."""
         self._open = False
+
+    def dismiss(self) -> None:
+        """Ring never again: with basic fetch each child waits on all queues itself."""
+        self._dismissed = True
 
     def resume(self) -> None:
         self._open = True
@@ -77,6 +82,8 @@ class Bells:
                 await self._ring()
 
     def _needed(self, queue: str) -> bool:
+        if self._dismissed:
+            return False
         idle = self._ledger.idle_slots()
         return bool(self._open and idle and queue not in self._ledger.waited_on() and queue not in self._paused())
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from cogworkerd.errors import ProcessDied
 from cogworkerd.locks import lock_keys
 from cogworkerd.outcome import Kind, Outcome, Settlement
-from cogworkerd.payload import Unparseable, dump, failures_of, parse, queue_of, unparseable
-from cogworkerd.retry import BURY, attempt_record, with_failure
+from cogworkerd.payload import Unparseable, dump, failures_of, parse, queue_of, rewritten, unparseable
+from cogworkerd.retry import BURY, attempt_record, failure_fields
 from cogworkerd.store.keys import Keys
 from cogworkerd.store.scripts import Burial
 
@@ -32,14 +32,14 @@ def burial_of(raw: bytes, queue: str, reason: str, keys: Keys, now: float) -> Bu
     """How to file this job in dead, should it have lost its process too often."""
     try:
         payload = parse(raw)
-        attempt = failures_of(payload) + 1
-        error = ProcessDied(reason)
-        entry = with_failure(payload, queue, attempt, error, now)
-        outcome = Outcome(Kind.DEAD, now, dump(entry), attempt_record(attempt, error, BURY, now))
-        return Burial(payload["jid"], lock_keys(payload, queue, keys), outcome)
-    except ValueError as problem:
+    except Unparseable as problem:
         lost = unparseable(raw, queue, f"{problem}; and {reason}", now)
         return Burial(lost["jid"], (), Outcome(Kind.DEAD, now, dump(lost)))
+    attempt = failures_of(payload) + 1
+    error = ProcessDied(reason)
+    entry = rewritten(payload, raw, failure_fields(payload, queue, attempt, error, now))
+    outcome = Outcome(Kind.DEAD, now, entry, attempt_record(attempt, error, BURY, now))
+    return Burial(payload["jid"], lock_keys(payload, queue, keys), outcome)
 
 
 def settlement_of(raw: bytes, queue: str, outcome: Outcome, keys: Keys) -> Settlement:

@@ -38,13 +38,15 @@ class Hooks:
     """What the crew tells its supervisor.
 
     reports_came: reports were read. job_to_place: a job waits to be requeued or settled. registry: READY carried a
-    description of the app. import_failed: a child could not import the app.
+    description of the app. import_failed: a child could not import the app. fetch_trouble: the server's sentence about
+    a fetch that it did not carry out.
     """
 
     reports_came: Callable[[], None]
     job_to_place: Callable[[], None]
     registry: Callable[[bytes], None]
     import_failed: Callable[[], None]
+    fetch_trouble: Callable[[str], None]
 
 
 class Crew:
@@ -173,6 +175,8 @@ class Crew:
             slot.ready = True
             if body:
                 self._hooks.registry(body)
+        elif kind is Report.TROUBLE:
+            self._hooks.fetch_trouble(body.decode("utf-8", "replace"))
         if len(self.ledger.orphans) + len(self.ledger.unsettled) > before:
             self._hooks.job_to_place()
 

@@ -60,6 +60,7 @@ async def say_farewell(
     try:
         async with asyncio.timeout(LEAVE_TIMEOUT):
             await reconciler.reconcile()
+            await reconciler.park()
             requeued, kept = await _leave(link, keys, identity, ledger, in_order and not reconciler.unclear)
     except SERVER_TROUBLE as error:
         link.failed("farewell", error)

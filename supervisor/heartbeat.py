@@ -32,6 +32,7 @@ class Heartbeat:
         describe: the fields of `info` that do not change.
         queues: gives the names of the queues that are read, repeated by weight.
         phase: gives the supervisor's phase, as a word.
+        reliable: tells whether it fetches reliably, and so owns a list.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Heartbeat:
         describe: dict[str, Any],
         queues: Callable[[], list[str]],
         phase: Callable[[], str],
+        reliable: Callable[[], bool],
     ) -> None:
         self._link = link
         self._keys = keys
@@ -55,6 +57,7 @@ class Heartbeat:
         self._describe = describe
         self._queues = queues
         self._phase = phase
+        self._reliable = reliable
         self._published: tuple[dict[str, bytes], bool] = ({}, False)
 
     async def beat(self) -> None:
@@ -69,7 +72,7 @@ class Heartbeat:
         self._page.beat(sent)
         now = time.time()
         queues = sorted(set(self._queues()))
-        problems = await self._link.call(scripts.beat(self._keys, self._identity, now, queues))
+        problems = await self._link.call(scripts.beat(self._keys, self._identity, now, queues, self._reliable()))
         for problem in problems:
             self._link.failed("beat", RuntimeError(problem.decode("utf-8", "replace")))
         await self.publish(full=True)
@@ -105,6 +108,7 @@ class Heartbeat:
             "version": cogworkerd.__version__,
             "python": platform.python_version(),
             "phase": self._phase(),
+            "fetch": "reliable" if self._reliable() else "basic",
             "slots": slots,
         }
         return json.dumps(info, ensure_ascii=False)

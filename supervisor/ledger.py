@@ -84,7 +84,11 @@ class Orphan:
 
 
 class Ledger:
-    """The record of one supervisor."""
+    """The record of one supervisor.
+
+    Attributes:
+        ever_held: some child has fetched a job.
+    """
 
     def __init__(self) -> None:
         self.slots: dict[int, SlotRecord] = {}
@@ -93,6 +97,7 @@ class Ledger:
         self._strays: set[bytes] = set()
         self._doubted: set[bytes] = set()
         self._touched: set[bytes] | None = None
+        self.ever_held = False
 
     # ---- children ---------------------------------------------------------------------------------------
 
@@ -131,9 +136,10 @@ class Ledger:
             self._expect(record, kind, SlotPhase.STARTED)
             record.outcome = Outcome.decode(body)
             record.phase = SlotPhase.PERFORMED
-        else:
+        elif kind is Report.FINISHED:
             self._expect(record, kind, SlotPhase.PERFORMED)
             self._finished(record, Result(body[0]))
+        # TROUBLE says nothing about a job: it comes in any phase.
 
     @staticmethod
     def _expect(record: SlotRecord, kind: Report, *phases: SlotPhase) -> None:
@@ -141,6 +147,7 @@ class Ledger:
             raise ProtocolError(f"{kind.name} while {record.phase.value}")
 
     def _started(self, record: SlotRecord, body: bytes, now: float) -> None:
+        self.ever_held = True
         record.queue, record.raw = job_of(body)
         record.phase = SlotPhase.STARTED
         record.started_at = now
@@ -153,6 +160,7 @@ class Ledger:
 
     def _returned(self, record: SlotRecord, body: bytes) -> None:
         queue, raw = job_of(body)
+        self.ever_held = True
         record.waits_on = ""
         record.awaited.clear()
         self._touch(raw)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import redis.asyncio
@@ -11,7 +12,7 @@ import redis.exceptions
 from cogworkerd import events
 from cogworkerd.log import Log, tell_outage
 from cogworkerd.store.connection import Server
-from cogworkerd.store.outages import Outage, Trouble, classify, is_authentication
+from cogworkerd.store.outages import Outage, Trouble, classify, is_authentication, is_wrong_type
 from cogworkerd.store.scripts import Call, Runner
 
 SERVER_TROUBLE = (redis.exceptions.RedisError, OSError, asyncio.TimeoutError)
@@ -22,6 +23,7 @@ class Link:
 
     Attributes:
         note: what the title says about the server: "" when all is well.
+        wrong_type: called when a key holds another type than it should.
     """
 
     def __init__(self, server: Server, log: Log) -> None:
@@ -31,6 +33,7 @@ class Link:
         self._log = log
         self._sites: dict[str, Outage] = {}
         self._refusing = False
+        self.wrong_type: Callable[[], None] = lambda: None
 
     async def call(self, call: Call) -> Any:
         """Run a script."""
@@ -55,6 +58,8 @@ class Link:
         trouble = classify(error)
         if trouble is Trouble.OTHER:
             self._log.emit(events.REDIS_ERROR, site=site, error=f"{type(error).__name__}: {error}")
+            if is_wrong_type(str(error)):
+                self.wrong_type()
         else:
             self._refusing = trouble is Trouble.REFUSING
             self._outage(site).failed(error)

@@ -7,7 +7,7 @@ from typing import Any
 
 from cogworkerd import events
 from cogworkerd.log import Log
-from cogworkerd.payload import Unparseable, dump, parse, unparseable
+from cogworkerd.payload import Unparseable, dump, parse, rewritten, unparseable
 from cogworkerd.store import scripts
 from cogworkerd.store.keys import Keys
 
@@ -32,6 +32,10 @@ class Poller:
         self.paused: set[str] = set()
         self._stuck: dict[bytes, float] = {}
 
+    def retry_stuck(self) -> None:
+        """Whatever held up entries may be out of the way now."""
+        self._stuck.clear()
+
     async def poll(self, now: float) -> bool:
         """Move what is due, one batch of each set, so that neither waits for the other.
 
@@ -40,7 +44,7 @@ class Poller:
         """
         async with self._link.redis.pipeline(transaction=False) as pipe:
             for key in self._sets:
-                pipe.zrange(key, "-inf", now, byscore=True, offset=0, num=BATCH + len(self._stuck))
+                pipe.zrangebyscore(key, "-inf", now, start=0, num=BATCH + len(self._stuck))
             pipe.smembers(self._keys.paused_queues)
             replies = await pipe.execute(raise_on_error=False)
         self._read_paused(replies.pop())
@@ -107,7 +111,4 @@ def _requeued(entry: bytes, now: float) -> tuple[bytes, str]:
     queue = payload.setdefault("queue", "default")
     if not isinstance(queue, str) or not queue:
         raise Unparseable('"queue" is not a text')
-    try:
-        return dump({**payload, "enqueued_at": now}), queue
-    except ValueError as problem:
-        raise Unparseable(f"cannot be written again as JSON: {problem}")
+    return rewritten(payload, entry, {"queue": queue, "enqueued_at": now}), queue

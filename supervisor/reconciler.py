@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import redis.exceptions
 
 from cogworkerd import events
 from cogworkerd.log import Log
+from cogworkerd.outcome import Settlement
 from cogworkerd.store import scripts
 from cogworkerd.store.keys import Keys
+from cogworkerd.store.outages import Trouble, classify
 
 from .burial import burial_of, name_of, queue_for, settlement_of
 from .ledger import Ledger, Orphan, Unsettled
 from .link import SERVER_TROUBLE, Link
+from .parked import record_of
+from .unread import tell_unread
 
 RECONCILE_EVERY = 5.0
 _DEFAULT_QUEUE = "default"
+
+Item = TypeVar("Item")
 
 
 class Reconciler:
@@ -55,11 +64,13 @@ class Reconciler:
         """One pass: outcomes, orphans, then a look for strays."""
         async with self._turn:
             try:
-                await self.settle_all()
-                await self._requeue_orphans()
+                await self._each(list(self._ledger.unsettled), self._settle, "settle")
+                await self._each(
+                    [orphan for orphan in self._ledger.orphans if not orphan.marked], self._place, "requeue"
+                )
                 await self._look()
             except SERVER_TROUBLE as error:
-                self.unclear = True
+                self._note_trouble(error)
                 self._link.failed("reconcile", error)
                 return
             except asyncio.CancelledError:
@@ -79,18 +90,42 @@ class Reconciler:
                 self._ledger.fence(listed)
             return bool(was)
 
-    async def settle_all(self) -> None:
-        for item in list(self._ledger.unsettled):
-            if item.vanished:
-                await self._file_vanished(item)
-            else:
-                await self._settle(item)
+    async def park(self) -> None:
+        """Hand filings that could not be made over to any live daemon. For a stop: no child is alive."""
+        async with self._turn:
+            await self._each([item for item in self._ledger.unsettled if item.outcome.files], self._park, "park")
+
+    async def _each(self, items: Sequence[Item], act: Callable[[Item], Awaitable[None]], site: str) -> None:
+        """Act on each item. An error of one (a set of the wrong type) never keeps the others waiting; trouble of the
+        server's is the same for all and ends the pass."""
+        for item in items:
+            try:
+                await act(item)
+            except SERVER_TROUBLE as error:
+                if classify(error) is not Trouble.OTHER:
+                    raise
+                self._note_trouble(error)
+                self._link.failed(site, error)
+
+    def _note_trouble(self, error: BaseException) -> None:
+        # An answer is an answer: what the server refused has not happened and will not happen later.
+        if not isinstance(error, redis.exceptions.ResponseError):
+            self.unclear = True
+
+    # ---- outcomes ---------------------------------------------------------------------------------------
 
     async def _settle(self, item: Unsettled) -> None:
+        if item.vanished:
+            await self._file_vanished(item)
+            return
         done = settlement_of(item.raw, item.queue, item.outcome, self._keys)
-        answer = await self._link.call(scripts.settle(self._keys, self._identity, done, time.time()))
+        answer = await self._settle_on_server(done)
         self._ledger.settled(item)
-        self._log.emit(events.SETTLED_BY_SUPERVISOR, jid=done.jid, result=answer.decode())
+        self._log.emit(events.SETTLED_BY_SUPERVISOR, jid=done.jid, result=answer)
+
+    async def _settle_on_server(self, done: Settlement) -> str:
+        answer: bytes = await self._link.call(scripts.settle(self._keys, self._identity, done, time.time()))
+        return answer.decode()
 
     async def _file_vanished(self, item: Unsettled) -> None:
         """The server has lost this entry (a failover to a replica that did not have it); the failure is still ours."""
@@ -99,23 +134,45 @@ class Reconciler:
         self._ledger.settled(item)
         self._log.emit(events.JOB_VANISHED, jid=name_of(item.raw)[0], set=target)
 
-    async def _requeue_orphans(self) -> None:
-        for orphan in [orphan for orphan in self._ledger.orphans if not orphan.marked]:
-            try:
-                answer = await self._requeue(orphan)
-            except (*SERVER_TROUBLE, asyncio.CancelledError):
-                self._ledger.requeue_unknown(orphan)
-                raise
-            if answer == "void":
-                continue  # a newer look was taken (its reply was lost): the next pass looks again first
-            self._ledger.requeued(orphan)
-            self._tell(orphan, answer)
+    async def _park(self, item: Unsettled) -> None:
+        done = settlement_of(item.raw, item.queue, item.outcome, self._keys)
+        record = record_of(item.outcome, self._keys)
+        await self._link.call(scripts.park(self._keys, self._identity, done, record, self._unlisted(item), time.time()))
+        self._ledger.settled(item)
+        self._log.emit(events.PARKED, jid=done.jid, set=item.outcome.target(self._keys))
+
+    def _unlisted(self, item: Unsettled) -> bool:
+        """Whether it is known that no list has the job any more."""
+        return item.vanished
+
+    # ---- orphans ----------------------------------------------------------------------------------------
+
+    async def _place(self, orphan: Orphan) -> None:
+        try:
+            answer = await self._requeue(orphan)
+        except redis.exceptions.ResponseError:
+            raise  # refused, so without effect: it is tried again
+        except (*SERVER_TROUBLE, asyncio.CancelledError):
+            self._unanswered(orphan)
+            raise
+        if answer == "void":
+            return  # a newer look was taken (its reply was lost): the next pass looks again first
+        self._ledger.requeued(orphan)
+        await self._tell(orphan, answer)
+
+    def _unanswered(self, orphan: Orphan) -> None:
+        self._ledger.requeue_unknown(orphan)
 
     async def _requeue(self, orphan: Orphan) -> str:
         now = time.time()
         queue = queue_for(orphan.raw, orphan.queue)
         reason = f"the process that ran it died {self._max_orphanings + 1} times; last by {orphan.reason}"
-        call = scripts.requeue(
+        burial = burial_of(orphan.raw, queue, reason, self._keys, now)
+        answer: bytes = await self._link.call(self._requeue_call(orphan, queue, burial, now))
+        return answer.decode()
+
+    def _requeue_call(self, orphan: Orphan, queue: str, burial: scripts.Burial, now: float) -> scripts.Call:
+        return scripts.requeue(
             self._keys,
             self._identity,
             orphan.raw,
@@ -123,26 +180,29 @@ class Reconciler:
             self.look,
             orphan.blame,
             self._max_orphanings,
-            burial_of(orphan.raw, queue, reason, self._keys, now),
+            burial,
             now,
         )
-        answer: bytes = await self._link.call(call)
-        return answer.decode()
 
-    def _tell(self, orphan: Orphan, answer: str) -> None:
+    async def _tell(self, orphan: Orphan, answer: str) -> None:
         jid, name = name_of(orphan.raw)
+        queue = queue_for(orphan.raw, orphan.queue)
         if orphan.reason:
             self._log.emit(
                 events.JOB_ORPHANED,
                 jid=jid,
                 job=name,
-                queue=orphan.queue,
+                queue=queue,
                 blame=orphan.blame,
                 result=answer,
                 reason=orphan.reason,
             )
         else:
-            self._log.emit(events.JOB_RETURNED, jid=jid, queue=orphan.queue)
+            self._log.emit(events.JOB_RETURNED, jid=jid, queue=queue)
+        if answer == "requeued":
+            await tell_unread(self._link, self._keys, self._log, {queue})
+
+    # ---- strays -----------------------------------------------------------------------------------------
 
     async def _look(self) -> None:
         self._ledger.begin_look()
@@ -152,8 +212,7 @@ class Reconciler:
             self._ledger.forget_look()
             raise
         self._read_pipes()
-        for raw in self._ledger.judge(listed):
-            await self._requeue_stray(raw)
+        await self._each(self._ledger.judge(listed), self._requeue_stray, "requeue")
 
     async def _requeue_stray(self, raw: bytes) -> None:
         mark = self._ledger.mark_of(raw)
@@ -164,4 +223,7 @@ class Reconciler:
             self._ledger.stray_unknown(raw)
             raise
         self._ledger.stray_requeued(raw)
-        self._log.emit(events.JOB_STRAY, jid=name_of(raw)[0], queue=queue_for(raw, orphan.queue), result=answer)
+        queue = queue_for(raw, orphan.queue)
+        self._log.emit(events.JOB_STRAY, jid=name_of(raw)[0], queue=queue, result=answer)
+        if answer == "requeued":
+            await tell_unread(self._link, self._keys, self._log, {queue})

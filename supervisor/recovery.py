@@ -16,6 +16,7 @@ from cogworkerd.store.keys import Keys
 from .burial import burial_of
 from .host import SignOfLife, machine
 from .link import SERVER_TROUBLE, Link
+from .unread import tell_unread
 
 PASS_EVERY = 60.0
 SECOND_LOOK_AFTER = 10.0
@@ -39,11 +40,18 @@ class Recovery:
         self._seen_dead: dict[str, float] = {}
         self._next_pass = 0.0
 
-    async def turn(self, now: float) -> None:
+    async def turn(self, now: float) -> bool:
         """One turn, every few seconds: neighbours; the fleet when a minute is over or a second look is due.
 
         Args:
             now: monotonic seconds.
+
+        Returns:
+            Whether the registry was read and the lists of the dead were looked at, here or by the one that holds the
+            lease.
+
+        Raises:
+            RedisError, OSError: the server's trouble; nothing is known.
         """
         identities = {raw.decode() for raw in await self._link.redis.smembers(self._keys.inprogress_identities)}
         await self._recover_neighbours(identities - {self._identity})
@@ -53,6 +61,8 @@ class Recovery:
                 await self._pass(identities - {self._identity}, now)
             self._next_pass = now + PASS_EVERY
         await self._bury_repeat_orphans()
+        await self._complete_raw_burials()
+        return True
 
     def interrupted(self) -> None:
         """The server was away: whoever looked dead may have been as cut off as we were."""
@@ -134,6 +144,8 @@ class Recovery:
             self._neighbours.discard(identity)
         if requeued or repeated:
             self._log.emit(events.RECOVERY_DONE, dead=identity, requeued=requeued, repeated=repeated)
+        if requeued:
+            await tell_unread(self._link, self._keys, self._log, {_job(raw)[2] for raw in listed})
 
     async def _forget_presence(self, identity: str) -> None:
         async with self._link.redis.pipeline(transaction=False) as pipe:
@@ -144,9 +156,19 @@ class Recovery:
     async def _bury_repeat_orphans(self) -> None:
         now = time.time()
         for raw in await self._link.redis.lrange(self._keys.repeat_orphans, 0, _BATCH - 1):
-            reason = f"it was running in daemons that died more than {self._max_orphanings} times"
-            burial = burial_of(raw, "default", reason, self._keys, now)
-            await self._link.call(scripts.bury_repeat_orphan(self._keys, raw, burial, now))
+            if await self._link.call(scripts.bury_repeat_orphan(self._keys, raw, self._burial(raw, now), now)):
+                self._log.emit(events.JOB_BURIED, jid=_job(raw)[1], set=self._keys.dead)
+
+    async def _complete_raw_burials(self) -> None:
+        """Jobs that went to dead as they were, since the list of repeat orphans could not take them."""
+        now = time.time()
+        for raw in await self._link.redis.srandmember(self._keys.raw_burials, _BATCH):
+            if await self._link.call(scripts.complete_burial(self._keys, raw, self._burial(raw, now), now)):
+                self._log.emit(events.JOB_BURIED, jid=_job(raw)[1], set=self._keys.dead)
+
+    def _burial(self, raw: bytes, now: float) -> scripts.Burial:
+        reason = f"it was running in daemons that died more than {self._max_orphanings} times"
+        return burial_of(raw, "default", reason, self._keys, now)
 
 
 def _job(raw: bytes) -> tuple[bytes, str, str]:

@@ -17,20 +17,24 @@ from cogworkerd import events
 from cogworkerd.app import App
 from cogworkerd.store.connection import Server
 from cogworkerd.store.keys import Keys
-from cogworkerd.store.outages import is_authentication
+from cogworkerd.store.outages import is_authentication, is_missing_command, is_wrong_type
 from cogworkerd.store.server_check import ServerFacts, UnfitServer, facts_of
 from cogworkerd.worker import loop as child_loop
 from cogworkerd.worker.page import Page
 
 from . import descriptors
+from .basic import BasicReconciler
 from .bell import Bells
 from .crew import Crew, Hooks, freeze
 from .death import parent_death_signal
 from .farewell import drain, say_farewell
+from .fetch_mode import what_is_missing
 from .heartbeat import BEAT_EVERY, Heartbeat
 from .host import SignOfLife, machine, new_identity
+from .key_guard import GUARD_EVERY, KeyGuard
 from .ledger import Ledger
 from .link import SERVER_TROUBLE, Link
+from .parked import ParkedRecords
 from .phase import HANDLED, Order, Phase, order
 from .plan import Plan
 from .poller import POLL_EVERY, Poller
@@ -51,6 +55,8 @@ FIRST_BEAT_EVERY = 1.0
 _TITLE_EVERY = 0.05
 _SWEEP_EVERY = 1.0
 _RECOVERY_EVERY = 5.0
+_PARKED_EVERY = 5.0
+_GUARD_PAUSE = 1.0
 
 
 class Supervisor:
@@ -70,6 +76,7 @@ class Supervisor:
         self._status = EXIT_OK
         self._pid = os.getpid()
         self._tasks = Tasks(self._crashed)
+        self._reliable = plan.settings.fetch == "reliable"
         self._deadline = 0.0
 
     def run(self) -> int:
@@ -128,11 +135,13 @@ class Supervisor:
         self._stop_asked = asyncio.Event()
         self._stop_now = asyncio.Event()
         self._place = asyncio.Event()
+        self._guard_soon = asyncio.Event()
         self._identity = new_identity()
         self._life = SignOfLife(self._identity)
         self._page = Page()
         self._ledger = Ledger()
         self._link = Link(self._server, self._log)
+        self._link.wrong_type = self._guard_soon.set
         keep = {self._page.fd, self._life.fd, *self._plan.keep} - {None}
         self._crew = Crew(
             self._plan.concurrency,
@@ -142,7 +151,7 @@ class Supervisor:
             self._link,
             self._log,
             self._setup,
-            Hooks(self._reports_came, self._place.set, self._registry_came, self._import_failed),
+            Hooks(self._reports_came, self._place.set, self._registry_came, self._import_failed, self._fetch_trouble),
             inherited,
             {fd for fd in keep if fd is not None},
             self._settings.boot_timeout,
@@ -158,17 +167,12 @@ class Supervisor:
             self._description(),
             self._queue_names,
             lambda: self._phase.value,
+            lambda: self._reliable,
         )
         self._poller = Poller(self._link, self._keys, self._log)
-        self._reconciler = Reconciler(
-            self._link,
-            self._keys,
-            self._identity,
-            self._ledger,
-            self._settings.max_orphanings,
-            self._log,
-            self._crew.read_all,
-        )
+        self._guard = KeyGuard(self._link, self._keys, self._log)
+        self._parked = ParkedRecords(self._link, self._keys, self._log)
+        self._reconciler = self._make_reconciler()
         self._recovery = Recovery(
             self._link,
             self._keys,
@@ -181,6 +185,18 @@ class Supervisor:
             self._server, self._link, self._keys, self._ledger, self._crew.wake, lambda: self._poller.paused
         )
 
+    def _make_reconciler(self) -> Reconciler:
+        kind = Reconciler if self._reliable else BasicReconciler
+        return kind(
+            self._link,
+            self._keys,
+            self._identity,
+            self._ledger,
+            self._settings.max_orphanings,
+            self._log,
+            self._crew.read_all,
+        )
+
     def _description(self) -> dict[str, Any]:
         return {
             "hostname": socket.gethostname(),
@@ -188,7 +204,6 @@ class Supervisor:
             "concurrency": self._plan.concurrency,
             "started_at": time.time(),
             "tag": self._plan.tag,
-            "fetch": "reliable",
             "machine": machine(),
         }
 
@@ -214,6 +229,7 @@ class Supervisor:
             report_fd=report_fd,
             life=life,
             stack_file=slot.stack_file,
+            reliable=self._reliable,
             parent_signals_death=death_signal is not None and death_signal(),
             log=self._log,
         )
@@ -228,6 +244,8 @@ class Supervisor:
         while not self._stop_asked.is_set():
             try:
                 facts = facts_of(await self._link.ask_info())
+                await self._choose_fetch()
+                await self._guard_keys()
                 await self._reconciler.register()
                 await self._heartbeat.beat()
             except UnfitServer as unfit:
@@ -247,6 +265,19 @@ class Supervisor:
             self._tell_start(facts)
             return True
         return False
+
+    async def _choose_fetch(self) -> None:
+        if self._reliable:
+            missing = await what_is_missing(self._link, self._keys)
+            if missing:
+                self._fall_back(missing)
+
+    def _fall_back(self, reason: str) -> None:
+        """Basic fetch from here on. Nothing was fetched yet, so that nothing is listed."""
+        self._reliable = False
+        self._reconciler = self._make_reconciler()
+        self._bells.dismiss()
+        self._log.emit(events.FETCH_BASIC, reason=reason)
 
     def _give_up(self, reason: str) -> bool:
         self._log.emit(events.REDIS_ERROR, site="first beat", error=reason)
@@ -288,9 +319,15 @@ class Supervisor:
         self._keep_up("recovery", self._recover, _RECOVERY_EVERY)
         self._keep_up("sweep", self._sweep, _SWEEP_EVERY)
         self._tasks.spawn(self._tell_when_ready(), "ready")
-        for name, _ in self._queues:
-            self._tasks.spawn(self._bells.watch(name), f"bell {name}")
+        self._tasks.spawn(self._guard_for_ever(), "key guard")
+        self._keep_up("parked records", self._file_parked, _PARKED_EVERY)
+        self._hang_bells()
         self._show_title()
+
+    def _hang_bells(self) -> None:
+        if self._reliable:
+            for name, _ in self._queues:
+                self._tasks.spawn(self._bells.watch(name), f"bell {name}")
 
     # ---- coroutines -------------------------------------------------------------------------------------
 
@@ -356,6 +393,28 @@ class Supervisor:
                 self._recovery.interrupted()
                 raise
 
+    async def _guard_for_ever(self) -> None:
+        while True:
+            await pause(self._guard_soon, GUARD_EVERY)
+            self._guard_soon.clear()
+            await self._guard_keys()
+            await asyncio.sleep(_GUARD_PAUSE)
+
+    async def _guard_keys(self) -> None:
+        """One round of the key guard. What it moved may have held up a beat, so one follows at once."""
+        try:
+            if await self._guard.check(time.time()) and self._phase is not Phase.BOOTING:
+                self._poller.retry_stuck()
+                await self._heartbeat.beat()
+        except SERVER_TROUBLE as error:
+            self._link.failed("key guard", error)
+        else:
+            self._link.worked("key guard")
+
+    async def _file_parked(self) -> None:
+        if self._phase in (Phase.RUNNING, Phase.QUIET):
+            await self._parked.file_all(time.time())
+
     async def _sweep(self) -> None:
         self._crew.look_for_deaths()
         self._crew.kill_those_that_do_not_say_hello()
@@ -380,8 +439,15 @@ class Supervisor:
         """Without preload the first READY says which queues the app's jobs name."""
         if not self._queues:
             self._queues = tuple((name, 1) for name in json.loads(body)["queues"])
-            for name, _ in self._queues:
-                self._tasks.spawn(self._bells.watch(name), f"bell {name}")
+            self._hang_bells()
+
+    def _fetch_trouble(self, sentence: str) -> None:
+        """A child could not fetch, and the server's sentence says why."""
+        if is_wrong_type(sentence):
+            self._guard_soon.set()
+        elif is_missing_command(sentence) and self._reliable and not self._ledger.ever_held:
+            self._fall_back(sentence)
+            self._crew.tell_all()  # those that follow fetch the other way
 
     def _import_failed(self) -> None:
         if not any(slot.ready for slot in self._crew.slots):

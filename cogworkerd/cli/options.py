@@ -26,6 +26,7 @@ from cogworkerd.store.keys import Keys
 # Settings that are flags of a daemon: name, letter or "", what its value is called ("" for an on/off flag).
 _DAEMON_FLAGS = (
     ("concurrency", "-c", "N"),
+    ("fetch", "", "reliable|basic"),
     ("fetch_idle_max_interval", "", "SECONDS"),
     ("orphan_threshold", "", "SECONDS"),
     ("max_orphanings", "", "N"),

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import time
+
 # Lifetimes in seconds.
 PRESENCE_TTL = 60
 ORPHANINGS_TTL = 604_800
 LIVE_QUEUES_TTL = 86_400
+QUARANTINE_TTL = 2_592_000
+
+LIVE_WITHIN = 120
+"""Seconds within which a live process has said that it reads a queue."""
 
 
 class Keys:
@@ -28,16 +34,26 @@ class Keys:
         self.inprogress_identities = f"{base}inprogress_identities"
         self.last_beat = f"{base}last_beat"
         self.repeat_orphans = f"{base}repeat_orphans"
+        self.unsettled = f"{base}unsettled"
+        self.quarantined_records = f"{base}quarantine:{self.unsettled}:records"
         self.processes = f"{base}processes"
         self.processed = f"{base}stats:processed"
         self.failed = f"{base}stats:failed"
         self.recovery_lease = f"{base}x:recovery"
+        self.raw_burials = f"{base}x:raw_burials"
+        self.periodic_schedule = f"{self.prefix}periodic:schedule"
+        self.periodic_disabled = f"{self.prefix}periodic:disabled"
 
     def queue(self, name: str) -> str:
         return f"{self._base}queue:{name}"
 
     def inprogress(self, identity: str) -> str:
         return f"{self._base}inprogress:{identity}"
+
+    @property
+    def nothing(self) -> str:
+        """A list that nobody ever writes: a wait on it is a wait that CLIENT UNBLOCK can end."""
+        return f"{self._base}x:nothing"
 
     def look(self, identity: str) -> str:
         """The number of the newest look at the list of this identity."""
@@ -58,8 +74,22 @@ class Keys:
     def attempts(self, jid: str) -> str:
         return f"{self._base}job_attempts:{jid}"
 
+    def history(self, which: str) -> str:
+        """`which`: all, success or failed."""
+        return f"{self._base}history:{which}"
+
+    def history_of_day(self, now: float) -> str:
+        return f"{self._base}history:daily:{time.strftime('%Y-%m-%d', time.gmtime(now))}"
+
+    def quarantine(self, key: str, suffix: str) -> str:
+        """Where a key of ours goes that holds another type."""
+        return f"{self._base}quarantine:{key}:{suffix}"
+
     def unique(self, digest: str) -> str:
         return f"{self._base}unique:{digest}"
+
+    def periodic_last_slot(self, pjid: str) -> str:
+        return f"{self.prefix}periodic:last_slot:{pjid}"
 
     def periodic_running(self, pjid: str) -> str:
         return f"{self.prefix}periodic:running:{pjid}"

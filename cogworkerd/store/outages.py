@@ -11,6 +11,7 @@ import redis.exceptions
 
 _AWAY_WORDS = ("READONLY", "LOADING", "MASTERDOWN", "TRYAGAIN", "BUSY", "CLUSTERDOWN", "UNBLOCKED")
 _REFUSING_WORDS = ("OOM", "MISCONF", "NOREPLICAS", "NOPERM", "NOAUTH", "WRONGPASS")
+_MISSING_COMMAND = ("unknown command", "unknown redis command", "permissions to run the", "can't run this command")
 _SUMMARY_EVERY = 60.0
 
 
@@ -40,6 +41,17 @@ def is_authentication(error: BaseException) -> bool:
     """The server answered that the name or the password is wrong or missing."""
     text = str(error)
     return isinstance(error, redis.exceptions.AuthenticationError) or "NOAUTH" in text or "WRONGPASS" in text
+
+
+def is_wrong_type(text: str) -> bool:
+    """Whether a server's sentence says that a key holds another type than the command needs."""
+    return "WRONGTYPE" in text
+
+
+def is_missing_command(text: str) -> bool:
+    """Whether a server's sentence says that it does not know a command, or does not let this user run it."""
+    lowered = text.lower()
+    return any(words in lowered for words in _MISSING_COMMAND)
 
 
 def _reply_words(error: BaseException) -> list[str]:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-from cogworkerd.outcome import Outcome, Settlement
-from cogworkerd.store.keys import LIVE_QUEUES_TTL, ORPHANINGS_TTL, Keys
+from cogworkerd.outcome import Kind, Outcome, Settlement
+from cogworkerd.store.keys import LIVE_QUEUES_TTL, ORPHANINGS_TTL, QUARANTINE_TTL, Keys
 
 Argument = bytes | str | int | float
 _INCLUDE = re.compile(r"^--@include (\w+)\n", re.MULTILINE)
@@ -52,7 +52,16 @@ MOVE_DUE = Script("move_due")
 BURY_DUE = Script("bury_due")
 RECOVER = Script("recover")
 BURY_REPEAT_ORPHAN = Script("bury_repeat_orphan")
+COMPLETE_BURIAL = Script("complete_burial")
 FAREWELL = Script("farewell")
+PARK = Script("park")
+FILE_PARKED = Script("file_parked")
+SET_RECORD_ASIDE = Script("set_record_aside")
+QUARANTINE = Script("quarantine")
+BASIC_SETTLE = Script("basic_settle")
+BASIC_SETTLE_AND_FETCH = Script("basic_settle_and_fetch")
+BASIC_FETCH = Script("basic_fetch")
+BASIC_REQUEUE = Script("basic_requeue")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +151,11 @@ def register(keys: Keys, identity: str, now: float) -> Call:
     )
 
 
-def beat(keys: Keys, identity: str, now: float, queues: Sequence[str]) -> Call:
+def beat(keys: Keys, identity: str, now: float, queues: Sequence[str], reliable: bool = True) -> Call:
     return Call(
         BEAT,
         [keys.inprogress_identities, keys.last_beat, keys.live_queues, keys.queues, keys.processes],
-        [identity, int(now), LIVE_QUEUES_TTL, *queues],
+        [identity, int(now), LIVE_QUEUES_TTL, int(reliable), *queues],
     )
 
 
@@ -233,6 +242,8 @@ def recover(
             keys.last_beat,
             keys.repeat_orphans,
             keys.queues,
+            keys.dead,
+            keys.raw_burials,
             *job_keys,
         ],
         [
@@ -248,18 +259,27 @@ def recover(
 
 
 def bury_repeat_orphan(keys: Keys, raw: bytes, burial: Burial, now: float) -> Call:
-    return Call(
-        BURY_REPEAT_ORPHAN,
-        [
-            keys.repeat_orphans,
+    return Call(BURY_REPEAT_ORPHAN, *_burial_arguments(keys, keys.repeat_orphans, raw, burial, now))
+
+
+def complete_burial(keys: Keys, raw: bytes, burial: Burial, now: float) -> Call:
+    return Call(COMPLETE_BURIAL, *_burial_arguments(keys, keys.raw_burials, raw, burial, now))
+
+
+def _burial_arguments(
+    keys: Keys, source: str, raw: bytes, burial: Burial, now: float
+) -> tuple[Sequence[str], Sequence[Argument]]:
+    return (
+        (
+            source,
             keys.dead,
             keys.failed,
             keys.throughput(now),
             keys.orphanings(burial.jid),
             keys.attempts(burial.jid),
             *burial.locks,
-        ],
-        [raw, repr(burial.outcome.score), burial.outcome.payload, burial.jid, burial.outcome.attempt],
+        ),
+        (raw, repr(burial.outcome.score), burial.outcome.payload, burial.jid, burial.outcome.attempt),
     )
 
 
@@ -275,7 +295,91 @@ def farewell(keys: Keys, identity: str, acks: Sequence[bytes], jobs: Sequence[tu
             keys.inprogress_identities,
             keys.last_beat,
             keys.look(identity),
+            keys.queues,
             *[keys.queue(queue) for _, queue in jobs],
         ],
-        [identity, int(forget), len(acks), *acks, *[raw for raw, _ in jobs]],
+        [identity, int(forget), len(acks), *acks, *[part for job in jobs for part in job]],
+    )
+
+
+def park(keys: Keys, identity: str, done: Settlement, record: bytes, lost: bool, now: float) -> Call:
+    """`record`: what goes to the list unsettled. `lost`: no list holds the job any more.
+
+    A burial is counted by the one who files it, as every program of the wire format does; a retry is counted here.
+    """
+    counted = "failed" if done.outcome.kind is Kind.RETRY else ""
+    return Call(
+        PARK,
+        [keys.inprogress(identity), keys.unsettled, keys.failed, keys.throughput(now), keys.attempts(done.jid)],
+        [done.raw, record, counted, done.outcome.attempt, int(lost)],
+    )
+
+
+def file_parked(
+    keys: Keys, record: bytes, target: str, score: float, payload: bytes, jid: str, locks: Sequence[str], now: float
+) -> Call:
+    """`locks`: those that the job holds; released if the target is dead."""
+    return Call(
+        FILE_PARKED,
+        [keys.unsettled, target, keys.failed, keys.throughput(now), keys.orphanings(jid), *locks],
+        [record, repr(score), payload, jid, int(target == keys.dead)],
+    )
+
+
+def set_record_aside(keys: Keys, record: bytes) -> Call:
+    return Call(SET_RECORD_ASIDE, [keys.unsettled, keys.quarantined_records], [record, QUARANTINE_TTL])
+
+
+def quarantine(key: str, new_name: str, expected: str) -> Call:
+    """`expected`: the type that the key should have, as TYPE names it."""
+    return Call(QUARANTINE, [key, new_name], [expected, QUARANTINE_TTL])
+
+
+def basic_settle(keys: Keys, done: Settlement, now: float) -> Call:
+    return Call(BASIC_SETTLE, *_basic_settle_arguments(keys, done, now))
+
+
+def basic_settle_and_fetch(
+    keys: Keys, done: Settlement, now: float, queues: Sequence[str], queue_keys: Sequence[str]
+) -> Call:
+    head_keys, head_args = _basic_settle_arguments(keys, done, now)
+    return Call(BASIC_SETTLE_AND_FETCH, [*head_keys, keys.paused_queues, *queue_keys], [*head_args, *queues])
+
+
+def _basic_settle_arguments(keys: Keys, done: Settlement, now: float) -> tuple[Sequence[str], Sequence[Argument]]:
+    """As a reliable settlement, without the list, its owner and the entry."""
+    reliable_keys, reliable_args = _settle_arguments(keys, "", done, now)
+    return reliable_keys[2:], reliable_args[2:]
+
+
+def basic_fetch(keys: Keys, queues: Sequence[str], queue_keys: Sequence[str]) -> Call:
+    return Call(BASIC_FETCH, [keys.paused_queues, *queue_keys], queues)
+
+
+def basic_requeue(
+    keys: Keys, raw: bytes, queue: str, blame: bool, max_orphanings: int, burial: Burial, now: float
+) -> Call:
+    return Call(
+        BASIC_REQUEUE,
+        [
+            keys.queue(queue),
+            keys.queues,
+            keys.orphanings(burial.jid),
+            keys.dead,
+            keys.failed,
+            keys.throughput(now),
+            keys.attempts(burial.jid),
+            *burial.locks,
+        ],
+        [
+            raw,
+            queue,
+            int(blame),
+            max_orphanings,
+            ORPHANINGS_TTL,
+            burial.jid,
+            repr(burial.outcome.score),
+            burial.outcome.payload,
+            burial.outcome.attempt,
+        ],
     )

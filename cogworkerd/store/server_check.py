@@ -14,7 +14,7 @@ import redis
 
 from cogworkerd.store.keys import Keys
 
-OLDEST = (6, 2)
+OLDEST = (5, 0)
 UNKNOWN = "unknown"
 _CLOCK_TOLERANCE = 2.0
 
@@ -45,7 +45,7 @@ def facts_of(info: dict[str, Any]) -> ServerFacts:
     version = str(valkey or info.get("redis_version", UNKNOWN))
     numbers = re.match(r"(\d+)\.(\d+)", version)
     if numbers and (int(numbers[1]), int(numbers[2])) < OLDEST:
-        raise UnfitServer(f"the server is {version}; needed is Redis 6.2 or newer, or Valkey (for LMOVE)")
+        raise UnfitServer(f"the server is {version}; needed is Redis 6.2 or newer, or Valkey; 5.0 for basic fetch")
     if info.get("cluster_enabled") == 1:
         raise UnfitServer("the server is part of a cluster, which is not supported: use a single server or Sentinel")
     policy = str(info.get("maxmemory_policy", "noeviction"))
@@ -137,7 +137,7 @@ def _needed(client: redis.Redis, keys: Keys) -> list[tuple[str, Callable[[], Any
         ("SREM", base + "set", "x"),
         ("ZADD", base + "zset", 1, "x"),
         ("ZSCORE", base + "zset", "x"),
-        ("ZRANGE", base + "zset", "-inf", 1, "BYSCORE"),
+        ("ZRANGEBYSCORE", base + "zset", "-inf", 1),
         ("ZREMRANGEBYSCORE", base + "zset", "-inf", "(0"),
         ("ZREM", base + "zset", "x"),
         ("HSET", base + "hash", "x", 1),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import redis.exceptions
@@ -72,6 +73,22 @@ class Channel:
             self._read_ignoring_refusal()
             raise
         return job, self._read_ignoring_refusal() == 1
+
+    def wait_for_any(self, queue_keys: Sequence[str], paused_key: str, block: float) -> tuple[Any, Any]:
+        """Block until one of these queues has a job, and pop it. For basic fetch.
+
+        Returns:
+            [key, job] or None, and the names of the paused queues when the wait was over (None if it was refused).
+        """
+        connection = self._connection
+        commands = [("BRPOP", *queue_keys, math.ceil(block)), ("SMEMBERS", paused_key)]
+        connection.send_packed_command(connection.pack_commands(commands))
+        try:
+            popped = connection.read_response(disable_decoding=True, timeout=math.ceil(block) + BLOCK_MARGIN)
+        except redis.exceptions.ResponseError:
+            self._read_ignoring_refusal()
+            raise
+        return popped, self._read_ignoring_refusal()
 
     def drop_if_stale(self) -> None:
         """Notice a line that was closed while a job ran, before something is sent on it."""

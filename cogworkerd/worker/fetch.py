@@ -17,7 +17,7 @@ from cogworkerd.worker.page import Page
 from cogworkerd.worker.reports import Held, Result
 
 MAX_BLOCK = 5.0
-_RESULTS = {b"settled": Result.SETTLED, b"gone": Result.GONE, b"taken": Result.TAKEN}
+RESULTS = {b"settled": Result.SETTLED, b"gone": Result.GONE, b"taken": Result.TAKEN}
 
 
 class QueueOrder:
@@ -101,7 +101,7 @@ class Fetcher:
         names, queue_keys = self._order.draw()
         call = scripts.settle_and_fetch(self._keys, self._identity, done, now, names, queue_keys)
         reply = self._channel.call(call)
-        return _RESULTS[reply[0]], self._found(reply[1:], names, registration)
+        return RESULTS[reply[0]], self._found(reply[1:], names, registration)
 
     def next_wait(self) -> str:
         """The queue to wait on next: each in turn."""
@@ -109,14 +109,17 @@ class Fetcher:
         return self._names[self._turn % len(self._names)]
 
     def wait(self, queue: str) -> Found:
-        """Wait on one queue, as long as this slot's share of the looks allows."""
+        """Wait on one queue."""
         registration = self._page.registration
-        block = min(max(1, self._page.idle_slots) * self._idle_interval, MAX_BLOCK)
         keys = self._keys
         raw, paused = self._channel.wait_for_job(
-            keys.queue(queue), keys.inprogress(self._identity), keys.paused_queues, queue, block
+            keys.queue(queue), keys.inprogress(self._identity), keys.paused_queues, queue, self._block()
         )
         return Found(Held(queue, raw, registration), paused) if raw is not None else Found()
+
+    def _block(self) -> float:
+        """How long this slot may wait, in seconds: its share of the looks at all queues."""
+        return min(max(1, self._page.idle_slots) * self._idle_interval, MAX_BLOCK)
 
     def _found(self, reply: Any, names: list[str], registration: int) -> Found:
         index, raw = reply[0], reply[1]
@@ -126,7 +129,7 @@ class Fetcher:
 
     def settle(self, done: Settlement, now: float) -> Result:
         """Settle alone, without a fetch."""
-        return _RESULTS[self._channel.call(scripts.settle(self._keys, self._identity, done, now))]
+        return RESULTS[self._channel.call(scripts.settle(self._keys, self._identity, done, now))]
 
     def give_back(self, held: Held) -> None:
         """Put a job back that was not started; only a child whose parent is dead does this."""

@@ -18,6 +18,7 @@ from cogworkerd.outcome import Settlement
 from cogworkerd.store.keys import Keys
 from cogworkerd.store.outages import Outage, Trouble, classify
 from cogworkerd.worker import reports
+from cogworkerd.worker.basic_fetch import BasicFetcher
 from cogworkerd.worker.channel import Channel
 from cogworkerd.worker.copies import ForkedCopies
 from cogworkerd.worker.fetch import SERVER_TROUBLE, Fetcher, Found
@@ -56,6 +57,7 @@ class Setup:
         registry: what READY carries: empty, or a description of the app that this child imported.
         life: read end of a pipe that ends with the supervisor.
         stack_file: descriptor for stacks on demand, or None.
+        reliable: a fetched job stays listed until it is settled.
         parent_signals_death: the kernel sends SIGTERM when the supervisor dies.
     """
 
@@ -72,6 +74,7 @@ class Setup:
     report_fd: int
     life: int
     stack_file: int | None
+    reliable: bool
     parent_signals_death: bool
     log: Log
 
@@ -132,7 +135,8 @@ class Child:
         keys = Keys(setup.settings.namespace)
         self._channel = Channel(setup.server, f"cogworkerd-slot-{setup.slot}", self._connected)
         settings = setup.settings
-        self._fetcher = Fetcher(
+        fetcher = Fetcher if setup.reliable else BasicFetcher
+        self._fetcher = fetcher(
             self._channel,
             keys,
             setup.identity,
@@ -257,8 +261,7 @@ class Child:
             self._signals.wait(_UNREGISTERED_PAUSE)
             return False
         if found.problem:
-            self._log.emit(events.REDIS_ERROR, site="fetch", error=found.problem)
-            self._signals.wait(1.0)
+            self._fetch_refused(found.problem)
             return False
         return True
 
@@ -288,13 +291,20 @@ class Child:
     def _fetching_failed(self, error: BaseException) -> None:
         trouble = classify(error)
         if trouble is Trouble.OTHER:
-            self._log.emit(events.REDIS_ERROR, site="fetch", error=str(error))
-            self._signals.wait(1.0)
+            self._fetch_refused(str(error))
             return
+        if trouble is Trouble.REFUSING:
+            self._send(reports.trouble(str(error)))
         pauses = _REFUSING_PAUSES if trouble is Trouble.REFUSING else _AWAY_PAUSES
         pause = pauses[min(self._fetching.count, len(pauses) - 1)]
         self._fetching.failed(error)
         self._signals.wait(pause * random.uniform(0.8, 1.2))
+
+    def _fetch_refused(self, sentence: str) -> None:
+        """The supervisor may know a way out: a key of the wrong type is moved, a missing command is not used."""
+        self._log.emit(events.REDIS_ERROR, site="fetch", error=sentence)
+        self._send(reports.trouble(sentence))
+        self._signals.wait(1.0)
 
     def _settling_failed(self, error: BaseException) -> None:
         if classify(error) is Trouble.OTHER:

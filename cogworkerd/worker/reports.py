@@ -28,6 +28,7 @@ class Report(IntEnum):
     PERFORMED = 5
     RETURNED = 6
     FINISHED = 7
+    TROUBLE = 8
 
 
 # A look-up in a dict costs a fifth of Report(kind), and the supervisor makes three for each job.
@@ -77,6 +78,11 @@ def job_of(body: bytes) -> tuple[str, bytes]:
 
 def finished(result: Result) -> bytes:
     return frame(Report.FINISHED, bytes((result,)))
+
+
+def trouble(text: str) -> bytes:
+    """TROUBLE carries the server's sentence about a fetch that it did not carry out."""
+    return frame(Report.TROUBLE, text.encode("utf-8", "replace"))
 
 
 class Deaf(Exception):

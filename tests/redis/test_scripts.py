@@ -539,7 +539,7 @@ def test_farewell_requeues_in_order_drops_acks_and_forgets(store: Store) -> None
     jobs = [(b"second", "default"), (b"first", "default")]
     assert store.run(scripts.farewell(KEYS, ME, [b"done"], jobs, forget=True)) == [2, 0]
     assert [store.client.rpop(QUEUE) for _ in range(3)] == [b"first", b"second", b"waits"]
-    assert store.client.keys("*") == []
+    assert store.client.keys("*") == [KEYS.queues.encode()]
 
 
 def test_farewell_that_may_not_forget_stays_registered_with_its_stamp(store: Store) -> None:

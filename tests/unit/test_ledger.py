@@ -89,9 +89,11 @@ BODIES = {
     Report.PERFORMED: FAILED.encode(),
     Report.RETURNED: job_body(A, "mail"),
     Report.FINISHED: bytes((Result.SETTLED,)),
+    Report.TROUBLE: b"WRONGTYPE",
 }
 
-# P1: READY, (IDLE | STARTED, PERFORMED, FINISHED)*; CONNECTED comes on every connect. What is missing is an error.
+# P1: READY, (IDLE | STARTED, PERFORMED, FINISHED)*; CONNECTED comes on every connect, TROUBLE after a fetch that was
+# refused. What is missing is an error.
 AFTERWARDS = {
     (SlotPhase.FORKED, Report.READY): SlotPhase.IDLE,
     (SlotPhase.IDLE, Report.IDLE): SlotPhase.IDLE,
@@ -99,7 +101,7 @@ AFTERWARDS = {
     (SlotPhase.IDLE, Report.RETURNED): SlotPhase.IDLE,
     (SlotPhase.STARTED, Report.PERFORMED): SlotPhase.PERFORMED,
     (SlotPhase.PERFORMED, Report.FINISHED): SlotPhase.IDLE,
-    **{(each, Report.CONNECTED): each for each in SlotPhase},
+    **{(each, kind): each for each in SlotPhase for kind in (Report.CONNECTED, Report.TROUBLE)},
 }
 
 

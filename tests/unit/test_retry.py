@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cogworkerd.outcome import Kind, Outcome
-from cogworkerd.payload import dump, parse
+from cogworkerd.payload import appended, dump, parse
 from cogworkerd.retry import BURY, DISCARD, Verdict, backoff, check_verdict, decide
 
 NOW = 1_700_000_000.25
@@ -231,16 +231,53 @@ def test_what_a_hook_may_not_answer(answer: object) -> None:
 # ---- what cannot be written again ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("raw", [b'{"class":"a","args":[NaN]}', b'{"class":"a","args":[],"odd":1e400}'])
-def test_a_payload_that_cannot_be_written_again_goes_to_dead_with_its_bytes(raw: bytes) -> None:
-    outcome = decide(parse(raw), raw, "found", ValueError("no luck"), NOW)
-    entry = json.loads(outcome.payload, parse_constant=pytest.fail)
-    assert (outcome.kind, outcome.score) == (Kind.DEAD, NOW)
-    assert entry["class"] == "(unparseable)"
-    assert entry["raw_payload"] == raw.decode()
-    assert entry["queue"] == "found"
-    assert "cannot be written" in entry["error_message"]
+ODD = b'{"class":"a","jid":"j","queue":"mail","args":[1e400],"retry_count":1 }\n'
+ODD_WITHOUT_JID = b'{"class":"a","args":[NaN]}'
+
+
+def failed(raw: bytes, verdict: Verdict = None) -> Outcome:
+    return decide(parse(raw), raw, "found", ValueError("no luck"), NOW, lambda attempt: verdict)
+
+
+def test_r27_a_payload_that_cannot_be_written_again_is_filed_from_its_original_bytes() -> None:
+    outcome = failed(ODD)
+    assert outcome.payload.startswith(b'{"class":"a","jid":"j","queue":"mail","args":[1e400],"retry_count":1,')
+    entry = parse(outcome.payload)
+    assert (entry["retry_count"], entry["interrupted_count"], entry["failed_at"]) == (2, 1, NOW)
+    assert (entry["error_class"], entry["error_message"], entry["queue"]) == ("ValueError", "no luck", "mail")
+    assert entry["args"] == [math.inf]
+
+
+def test_r27_it_waits_thirty_seconds_for_each_interruption_and_is_dead_after_three() -> None:
+    raw, waits = ODD, []
+    for _ in range(4):
+        outcome = failed(raw)
+        waits.append((outcome.kind, outcome.score - NOW))
+        raw = outcome.payload
+    assert waits == [(Kind.RETRY, 30.0), (Kind.RETRY, 60.0), (Kind.RETRY, 90.0), (Kind.DEAD, 0.0)]
+    assert parse(raw)["interrupted_count"] == 4
     assert json.loads(outcome.attempt)["outcome"] == "dead"
+
+
+def test_r27_it_is_dead_at_once_when_no_retry_is_left_or_its_hook_ended_it() -> None:
+    assert failed(b'{"class":"a","args":[NaN],"retry":0}').kind is Kind.DEAD
+    assert failed(ODD, BURY).kind is Kind.DEAD
+    assert failed(ODD, 7.0).score == NOW + 30.0
+
+
+def test_r27_a_payload_without_an_id_keeps_the_one_it_was_given() -> None:
+    assert parse(failed(ODD_WITHOUT_JID).payload)["jid"] == parse(ODD_WITHOUT_JID)["jid"]
+
+
+@pytest.mark.parametrize("stored", ["often", -1, None, True, [1], 1e400])
+def test_r27_an_unusable_count_of_interruptions_starts_over_or_ends_it(stored: object) -> None:
+    raw = json.dumps({"class": "a", "args": [math.nan], "interrupted_count": stored}).encode()
+    assert parse(failed(raw).payload)["interrupted_count"] in (1, 2**31)
+
+
+def test_members_are_appended_to_any_object() -> None:
+    for raw in (b"{}", b" { } ", b'{"a":1}', b'{"a":{}}\r\n'):
+        assert json.loads(appended(raw, {"b": [2]})) == {**json.loads(raw), "b": [2]}
 
 
 def test_a_payload_that_cannot_be_written_again_may_still_be_discarded() -> None:

@@ -145,6 +145,7 @@ def test_every_setting_but_the_table_has_a_variable() -> None:
         "concurrency": "3",
         "queues": "mail,3 default",
         "strict_order": "yes",
+        "fetch": "basic",
         "fetch_idle_max_interval": "0.5",
         "orphan_threshold": "10",
         "max_orphanings": "4",

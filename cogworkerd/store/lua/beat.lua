@@ -2,8 +2,8 @@
 -- KEYS 1 set     inprogress_identities       ARGV 1 identity
 --      2 hash    last_beat                        2 the caller's time, should the server not tell its own
 --      3 zset    live_queues                      3 age in seconds at which a queue's stamp is dropped
---      4 set     queues                           4... names of the queues that this process reads
---      5 set     processes
+--      4 set     queues                           4 "1": it fetches reliably, so register it as an owner of a list
+--      5 set     processes                        5... names of the queues that this process reads
 -- Answers the errors, as texts that begin with the key; an empty list when all was written.
 
 local problems = {}
@@ -14,10 +14,12 @@ end
 
 local time = redis.pcall('TIME')
 local now = time.err and ARGV[2] or time[1]
-try('SADD', KEYS[1], ARGV[1])
-try('HSET', KEYS[2], ARGV[1], now)
+if ARGV[4] == '1' then
+  try('SADD', KEYS[1], ARGV[1])
+  try('HSET', KEYS[2], ARGV[1], now)
+end
 try('SADD', KEYS[5], ARGV[1])
-for i = 4, #ARGV do
+for i = 5, #ARGV do
   try('ZADD', KEYS[3], now, ARGV[i])
   try('SADD', KEYS[4], ARGV[i])
 end

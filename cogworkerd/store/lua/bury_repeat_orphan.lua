@@ -7,15 +7,15 @@
 --      6 list    job_attempts:<jid>
 --      7...      lock keys of the job
 -- Answers 1, or 0 if somebody else filed it.
+--@include listed
+--@include release
 --@include statistics
 
-if not redis.call('LPOS', KEYS[1], ARGV[1]) then return 0 end
+if not listed(KEYS[1], ARGV[1]) then return 0 end
 redis.call('ZADD', KEYS[2], ARGV[2], ARGV[3])
 redis.call('LREM', KEYS[1], 1, ARGV[1])
 redis.pcall('DEL', KEYS[5])
-for i = 7, #KEYS do
-  if redis.pcall('GET', KEYS[i]) == ARGV[4] then redis.pcall('DEL', KEYS[i]) end
-end
+release(7, #KEYS - 6, ARGV[4])
 count_run('failed', KEYS[3], KEYS[4])
 note_attempt(KEYS[6], ARGV[5])
 return 1

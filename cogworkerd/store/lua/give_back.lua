@@ -2,8 +2,9 @@
 -- KEYS 1 list    in-progress list            ARGV 1 the job, byte for byte as fetched
 --      2 list    the job's queue
 -- Answers 1, or 0 if the job is not on the list.
+--@include listed
 
-if not redis.call('LPOS', KEYS[1], ARGV[1]) then return 0 end
+if not listed(KEYS[1], ARGV[1]) then return 0 end
 redis.call('RPUSH', KEYS[2], ARGV[1])
 redis.call('LREM', KEYS[1], 1, ARGV[1])
 return 1

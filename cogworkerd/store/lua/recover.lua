@@ -5,39 +5,54 @@
 --      4 hash    last_beat                        4 the caller's time, should the server not tell its own
 --      5 list    repeat_orphans                   5 how many orphanings are allowed
 --      6 set     queues                           6 lifetime of the counter, seconds
---      then for each job, newest first:      then for each job: the job as listed, the name of its queue
+--      7 zset    dead                         then for each job: the job as listed, the name of its queue
+--      8 set     x:raw_burials
+--      then for each job, newest first:
 --           list    its queue
 --           string  orphanings:<jid>
 -- Answers {state, requeued, over the limit, left}: state is "alive", "recovered" (the list is empty), "left" (not
 -- empty) or "forgotten" (empty, and the identity was dropped since its beat is old).
+--@include listed
+--@include orphanings
 
 local time = redis.pcall('TIME')
 local now = tonumber(time.err and ARGV[4] or time[1])
 local beat = redis.pcall('HGET', KEYS[4], ARGV[1])
-local stamp = type(beat) == 'string' and tonumber(beat) or nil
+local stamp = type(beat) == 'string' and string.match(beat, '^%d+%.?%d*$') and tonumber(beat) or nil
 local old = stamp == nil or now - stamp > tonumber(ARGV[2])
 local present = redis.call('EXISTS', KEYS[2]) == 1
 if ARGV[3] ~= '1' and (present or not old) then return {'alive', 0, 0, redis.call('LLEN', KEYS[1])} end
 
+local function refused(reply)
+  return type(reply) == 'table' and reply.err ~= nil
+end
+
+-- Over the limit: to the list of repeat orphans; where that is unusable, to dead as it is, to be completed later.
+local function set_aside(job)
+  if not refused(redis.pcall('RPUSH', KEYS[5], job)) then return true end
+  redis.pcall('SADD', KEYS[8], job)
+  return not refused(redis.pcall('ZADD', KEYS[7], now, job))
+end
+
 local requeued, over = 0, 0
-for i = 1, (#KEYS - 6) / 2 do
+for i = 1, (#KEYS - 8) / 2 do
   local job, name = ARGV[5 + 2 * i], ARGV[6 + 2 * i]
-  local queue, counter = KEYS[5 + 2 * i], KEYS[6 + 2 * i]
-  if redis.call('LPOS', KEYS[1], job) then
-    local stored = redis.pcall('GET', counter)
-    local count = (type(stored) == 'string' and tonumber(stored) or 0) + 1
-    local target = count > tonumber(ARGV[5]) and KEYS[5] or queue
-    local pushed = redis.pcall('RPUSH', target, job)
-    -- What cannot be pushed goes to the back of this list, and is tried again on the next pass.
-    if type(pushed) == 'table' then redis.call('RPUSH', KEYS[1], job) end
+  local queue, counter = KEYS[7 + 2 * i], KEYS[8 + 2 * i]
+  if listed(KEYS[1], job) then
+    local count = orphanings(counter)
+    local repeated = count > tonumber(ARGV[5])
+    local moved
+    if repeated then moved = set_aside(job) else moved = not refused(redis.pcall('RPUSH', queue, job)) end
+    -- What cannot be moved goes to the back of this list, and is tried again on the next pass.
+    if not moved then redis.call('RPUSH', KEYS[1], job) end
     redis.call('LREM', KEYS[1], 1, job)
-    if type(pushed) ~= 'table' then
+    if moved then
       redis.pcall('SET', counter, count, 'EX', ARGV[6])
-      if target == queue then
+      if repeated then
+        over = over + 1
+      else
         requeued = requeued + 1
         redis.pcall('SADD', KEYS[6], name)
-      else
-        over = over + 1
       end
     end
   end

@@ -11,22 +11,19 @@
 --      9 list    job_attempts:<jid>               9 the payload for dead
 --      10...     lock keys of the job            10 the attempt's record for a burial
 -- Answers "requeued", "buried", "gone" (not on the list) or "void" (a newer look was taken).
+--@include listed
+--@include orphanings
+--@include release
 --@include statistics
 
 if redis.call('GET', KEYS[2]) ~= ARGV[2] then return 'void' end
-if not redis.call('LPOS', KEYS[1], ARGV[1]) then return 'gone' end
-local count = 0
-if ARGV[4] == '1' then
-  local stored = redis.pcall('GET', KEYS[5])
-  count = (type(stored) == 'string' and tonumber(stored) or 0) + 1
-end
+if not listed(KEYS[1], ARGV[1]) then return 'gone' end
+local count = ARGV[4] == '1' and orphanings(KEYS[5]) or 0
 if count > tonumber(ARGV[5]) then
   redis.call('ZADD', KEYS[6], ARGV[8], ARGV[9])
   redis.call('LREM', KEYS[1], 1, ARGV[1])
   redis.pcall('DEL', KEYS[5])
-  for i = 10, #KEYS do
-    if redis.pcall('GET', KEYS[i]) == ARGV[7] then redis.pcall('DEL', KEYS[i]) end
-  end
+  release(10, #KEYS - 9, ARGV[7])
   count_run('failed', KEYS[7], KEYS[8])
   note_attempt(KEYS[9], ARGV[10])
   return 'buried'

@@ -2,6 +2,8 @@
 -- KEYS and ARGV begin as settling.lua says. Behind the lock keys: the paused set, then the queues to look at, first
 -- one first; behind ARGV 8: the names of these queues.
 -- Answers {"settled" | "gone" | "taken", index of the queue, job}; index and job as fetching.lua says.
+--@include listed
+--@include release
 --@include statistics
 --@include settling
 --@include fetching

@@ -14,14 +14,12 @@ local function settle()
     return redis.call('SISMEMBER', KEYS[2], ARGV[1]) == 1 and 'gone' or 'taken'
   end
   if ARGV[5] ~= '' then
-    if not redis.call('LPOS', KEYS[1], ARGV[2]) then return absent() end
+    if not listed(KEYS[1], ARGV[2]) then return absent() end
     redis.call('ZADD', KEYS[6], ARGV[5], ARGV[6])
   end
   if redis.call('LREM', KEYS[1], 1, ARGV[2]) == 0 then return absent() end
   redis.pcall('DEL', KEYS[3])
-  for i = 8, 7 + tonumber(ARGV[8]) do
-    if redis.pcall('GET', KEYS[i]) == ARGV[3] then redis.pcall('DEL', KEYS[i]) end
-  end
+  release(8, tonumber(ARGV[8]), ARGV[3])
   count_run(ARGV[4], KEYS[4], KEYS[5])
   note_attempt(KEYS[7], ARGV[7])
   return 'settled'

@@ -1,0 +1,18 @@
+-- Included by basic_settle.lua and basic_settle_and_fetch.lua: settling where no list holds the job.
+-- The shared head of their arguments:
+--
+-- KEYS 1 string  orphanings:<jid>            ARGV 1 jid
+--      2 string  stats:processed or :failed       2 "processed", "failed" or "" (count nothing)
+--      3 hash    throughput:<hour>                3 score in the set to file in, or "" (file nothing)
+--      4 zset    retry or dead                    4 the payload to file
+--      5 list    job_attempts:<jid>               5 the attempt's record, or ""
+--      6...      lock keys of the job             6 how many lock keys there are
+
+local function settle()
+  if ARGV[3] ~= '' then redis.call('ZADD', KEYS[4], ARGV[3], ARGV[4]) end
+  redis.pcall('DEL', KEYS[1])
+  release(6, tonumber(ARGV[6]), ARGV[1])
+  count_run(ARGV[2], KEYS[2], KEYS[3])
+  note_attempt(KEYS[5], ARGV[5])
+  return 'settled'
+end
