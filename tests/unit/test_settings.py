@@ -166,6 +166,7 @@ def test_every_setting_but_the_table_has_a_variable() -> None:
         concurrency=3,
         queues=(("mail", 3), ("default", 1)),
         strict_order=True,
+        fetch="basic",
         fetch_idle_max_interval=0.5,
         orphan_threshold=10.0,
         max_orphanings=4,
