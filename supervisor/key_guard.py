@@ -71,9 +71,10 @@ class KeyGuard:
             async with self._link.redis.pipeline(transaction=False) as pipe:
                 for key, _ in batch:
                     pipe.type(key)
-                found = await pipe.execute()
+                found = await pipe.execute(raise_on_error=False)
             for (key, wanted), kind in zip(batch, found, strict=True):
-                if kind.decode() not in ("none", wanted):
+                # A key whose type we may not ask for is none of ours to move.
+                if isinstance(kind, bytes) and kind.decode() not in ("none", wanted):
                     moved += await self._quarantine(key, wanted)
         return moved
 

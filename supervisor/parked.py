@@ -10,6 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import redis.exceptions
+
 from cogworkerd import events
 from cogworkerd.locks import lock_keys
 from cogworkerd.log import Log
@@ -17,9 +19,8 @@ from cogworkerd.outcome import Outcome
 from cogworkerd.payload import DEFAULT_QUEUE, Unparseable, parse
 from cogworkerd.store import scripts
 from cogworkerd.store.keys import Keys
-from cogworkerd.store.outages import Trouble, classify
 
-from .link import SERVER_TROUBLE, Link
+from .link import Link
 
 BATCH = 100
 
@@ -108,11 +109,10 @@ class ParkedRecords:
         try:
             if await self._link.call(call):
                 self._log.emit(events.PARKED_FILED, jid=jid, set=record.target)
-        except SERVER_TROUBLE as error:
-            if classify(error) is not Trouble.OTHER:
-                raise
+        except redis.exceptions.ResponseError as error:
             self._link.failed("file parked", error)
             return False
+        self._link.worked("file parked")
         return True
 
 

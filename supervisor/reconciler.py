@@ -14,7 +14,6 @@ from cogworkerd.log import Log
 from cogworkerd.outcome import Settlement
 from cogworkerd.store import scripts
 from cogworkerd.store.keys import Keys
-from cogworkerd.store.outages import Trouble, classify
 
 from .burial import burial_of, name_of, queue_for, settlement_of
 from .ledger import Ledger, Orphan, Unsettled
@@ -96,16 +95,17 @@ class Reconciler:
             await self._each([item for item in self._ledger.unsettled if item.outcome.files], self._park, "park")
 
     async def _each(self, items: Sequence[Item], act: Callable[[Item], Awaitable[None]], site: str) -> None:
-        """Act on each item. An error of one (a set of the wrong type) never keeps the others waiting; trouble of the
-        server's is the same for all and ends the pass."""
+        """Act on each item. One that the server refuses (its set has another type, the memory is full) never keeps the
+        others waiting: an ack needs no memory. A lost line ends the pass."""
+        refused = False
         for item in items:
             try:
                 await act(item)
-            except SERVER_TROUBLE as error:
-                if classify(error) is not Trouble.OTHER:
-                    raise
-                self._note_trouble(error)
+            except redis.exceptions.ResponseError as error:
                 self._link.failed(site, error)
+                refused = True
+        if not refused:
+            self._link.worked(site)
 
     def _note_trouble(self, error: BaseException) -> None:
         # An answer is an answer: what the server refused has not happened and will not happen later.
