@@ -250,6 +250,23 @@ def _is_slot(process: psutil.Process) -> bool:
         return False
 
 
+class Recorder:
+    """A log that keeps what it is told, for parts of the daemon that a test runs by themselves."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, dict[str, Any]]] = []
+
+    def emit(self, event: Any, **fields: Any) -> None:
+        self.told.append((event.name, fields))
+
+    def enabled(self, event: Any) -> bool:
+        return True
+
+    def fields(self, name: str) -> list[dict[str, Any]]:
+        """Of each event of this name."""
+        return [fields for event, fields in self.told if event == name]
+
+
 def inprogress(client: Client) -> list[str]:
     """Everything on any in-progress list."""
     found: list[Any] = []
