@@ -105,6 +105,10 @@ DUE_BURIED = _event("due.buried", "error", "a due entry that is not a job went t
 PARKED = _event("settle.parked", "warning", "an outcome was handed over to any live daemon", "jid", "set")
 PARKED_FILED = _event("parked.filed", "info", "an outcome of a daemon that has left was filed", "jid", "set")
 PARKED_UNUSABLE = _event("parked.unusable", "error", "a parked record was moved aside", "reason", "moved_to")
+LOCK_DEFERRED = _event(
+    "lock.deferred", "warning", "the server refused to release a lock; it is tried again", "lock", "jid", "error"
+)
+LOCK_DROPPED = _event("lock.dropped", "warning", "a lock that can never be released", "lock", "jid", "error")
 KEY_QUARANTINED = _event(
     "key.quarantined", "warning", "a key of ours held another type", "key", "found", "wanted", "moved_to"
 )

@@ -23,9 +23,8 @@ class BasicReconciler(Reconciler):
         """
         return True
 
-    async def _settle_on_server(self, done: Settlement) -> str:
-        answer: bytes = await self._link.call(scripts.basic_settle(self._keys, done, time.time()))
-        return answer.decode()
+    def _settle_call(self, done: Settlement) -> scripts.Call:
+        return scripts.basic_settle(self._keys, done, time.time())
 
     def _unlisted(self, item: Unsettled) -> bool:
         return True

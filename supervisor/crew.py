@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 from cogworkerd import events
 from cogworkerd.log import Log
+from cogworkerd.store.scripts import Unreleased
 from cogworkerd.worker import loop as child_loop
 from cogworkerd.worker.page import Page
-from cogworkerd.worker.reports import Report, job_of
+from cogworkerd.worker.reports import Report, job_of, unreleased_of
 
 from . import descriptors
 from .burial import name_of
@@ -39,7 +40,7 @@ class Hooks:
 
     reports_came: reports were read. job_to_place: a job waits to be requeued or settled. registry: READY carried a
     description of the app. import_failed: a child could not import the app. fetch_trouble: the server's sentence about
-    a fetch that it did not carry out.
+    a fetch that it did not carry out. unreleased: locks that a settlement could not release.
     """
 
     reports_came: Callable[[], None]
@@ -47,6 +48,7 @@ class Hooks:
     registry: Callable[[bytes], None]
     import_failed: Callable[[], None]
     fetch_trouble: Callable[[str], None]
+    unreleased: Callable[[list[Unreleased]], None]
 
 
 class Crew:
@@ -177,6 +179,8 @@ class Crew:
                 self._hooks.registry(body)
         elif kind is Report.TROUBLE:
             self._hooks.fetch_trouble(body.decode("utf-8", "replace"))
+        elif kind is Report.UNRELEASED:
+            self._hooks.unreleased(unreleased_of(body))
         if len(self.ledger.orphans) + len(self.ledger.unsettled) > before:
             self._hooks.job_to_place()
 

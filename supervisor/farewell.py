@@ -13,6 +13,7 @@ from cogworkerd.store.keys import Keys
 
 from .burial import queue_for
 from .crew import Crew
+from .deferred import DeferredReleases
 from .ledger import Ledger
 from .link import SERVER_TROUBLE, Link
 from .reconciler import Reconciler
@@ -47,7 +48,14 @@ async def drain(crew: Crew, deadline: float, stop_now: asyncio.Event, killing: C
 
 
 async def say_farewell(
-    link: Link, keys: Keys, identity: str, ledger: Ledger, reconciler: Reconciler, in_order: bool, log: Log
+    link: Link,
+    keys: Keys,
+    identity: str,
+    ledger: Ledger,
+    reconciler: Reconciler,
+    deferred: DeferredReleases,
+    in_order: bool,
+    log: Log,
 ) -> None:
     """Settle what is left, requeue the rest, leave the registry. With the server away: for 5 s, no more; what stays
     listed is recovered by others.
@@ -61,6 +69,7 @@ async def say_farewell(
         async with asyncio.timeout(LEAVE_TIMEOUT):
             await reconciler.reconcile()
             await reconciler.park()
+            await deferred.retry()
             requeued, kept = await _leave(link, keys, identity, ledger, in_order and not reconciler.unclear)
     except SERVER_TROUBLE as error:
         link.failed("farewell", error)

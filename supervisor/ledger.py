@@ -139,7 +139,7 @@ class Ledger:
         elif kind is Report.FINISHED:
             self._expect(record, kind, SlotPhase.PERFORMED)
             self._finished(record, Result(body[0]))
-        # TROUBLE says nothing about a job: it comes in any phase.
+        # TROUBLE and UNRELEASED say nothing about a job at hand: they come in any phase.
 
     @staticmethod
     def _expect(record: SlotRecord, kind: Report, *phases: SlotPhase) -> None:

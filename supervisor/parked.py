@@ -20,6 +20,7 @@ from cogworkerd.payload import DEFAULT_QUEUE, Unparseable, parse
 from cogworkerd.store import scripts
 from cogworkerd.store.keys import Keys
 
+from .deferred import DeferredReleases
 from .link import Link
 
 BATCH = 100
@@ -73,10 +74,11 @@ def read_record(raw: bytes, keys: Keys) -> Record:
 class ParkedRecords:
     """Files the parked records of the fleet, head first."""
 
-    def __init__(self, link: Link, keys: Keys, log: Log) -> None:
+    def __init__(self, link: Link, keys: Keys, log: Log, deferred: DeferredReleases) -> None:
         self._link = link
         self._keys = keys
         self._log = log
+        self._deferred = deferred
 
     async def file_all(self, now: float) -> None:
         """File every record. One that cannot be used is moved aside; one whose set refuses it waits for the next turn.
@@ -107,12 +109,14 @@ class ParkedRecords:
         jid, locks = _held(record.payload, self._keys)
         call = scripts.file_parked(self._keys, raw, record.target, record.score, record.payload, jid, locks, now)
         try:
-            if await self._link.call(call):
-                self._log.emit(events.PARKED_FILED, jid=jid, set=record.target)
+            filed, unreleased = scripts.split_answer(await self._link.call(call), jid)
         except redis.exceptions.ResponseError as error:
             self._link.failed("file parked", error)
             return False
         self._link.worked("file parked")
+        self._deferred.add(unreleased)
+        if filed:
+            self._log.emit(events.PARKED_FILED, jid=jid, set=record.target)
         return True
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import redis.exceptions
 
@@ -16,6 +16,7 @@ from cogworkerd.store import scripts
 from cogworkerd.store.keys import Keys
 
 from .burial import burial_of, name_of, queue_for, settlement_of
+from .deferred import DeferredReleases
 from .ledger import Ledger, Orphan, Unsettled
 from .link import SERVER_TROUBLE, Link
 from .parked import record_of
@@ -46,6 +47,7 @@ class Reconciler:
         ledger: Ledger,
         max_orphanings: int,
         log: Log,
+        deferred: DeferredReleases,
         read_pipes: Callable[[], None],
     ) -> None:
         self._link = link
@@ -54,6 +56,7 @@ class Reconciler:
         self._ledger = ledger
         self._max_orphanings = max_orphanings
         self._log = log
+        self._deferred = deferred
         self._read_pipes = read_pipes
         self._turn = asyncio.Lock()
         self.look = 0
@@ -119,13 +122,17 @@ class Reconciler:
             await self._file_vanished(item)
             return
         done = settlement_of(item.raw, item.queue, item.outcome, self._keys)
-        answer = await self._settle_on_server(done)
+        answer = self._answer(await self._link.call(self._settle_call(done)), done.jid)
         self._ledger.settled(item)
         self._log.emit(events.SETTLED_BY_SUPERVISOR, jid=done.jid, result=answer)
 
-    async def _settle_on_server(self, done: Settlement) -> str:
-        answer: bytes = await self._link.call(scripts.settle(self._keys, self._identity, done, time.time()))
-        return answer.decode()
+    def _settle_call(self, done: Settlement) -> scripts.Call:
+        return scripts.settle(self._keys, self._identity, done, time.time())
+
+    def _answer(self, reply: Any, jid: str) -> str:
+        answer, unreleased = scripts.split_answer(reply, jid)
+        self._deferred.add(unreleased)
+        return str(answer.decode())
 
     async def _file_vanished(self, item: Unsettled) -> None:
         """The server has lost this entry (a failover to a replica that did not have it); the failure is still ours."""
@@ -168,8 +175,7 @@ class Reconciler:
         queue = queue_for(orphan.raw, orphan.queue)
         reason = f"the process that ran it died {self._max_orphanings + 1} times; last by {orphan.reason}"
         burial = burial_of(orphan.raw, queue, reason, self._keys, now)
-        answer: bytes = await self._link.call(self._requeue_call(orphan, queue, burial, now))
-        return answer.decode()
+        return self._answer(await self._link.call(self._requeue_call(orphan, queue, burial, now)), burial.jid)
 
     def _requeue_call(self, orphan: Orphan, queue: str, burial: scripts.Burial, now: float) -> scripts.Call:
         return scripts.requeue(

@@ -14,6 +14,7 @@ from cogworkerd.store import scripts
 from cogworkerd.store.keys import Keys
 
 from .burial import burial_of
+from .deferred import DeferredReleases
 from .host import SignOfLife, machine
 from .link import SERVER_TROUBLE, Link
 from .unread import tell_unread
@@ -27,7 +28,16 @@ _BATCH = 200
 class Recovery:
     """Looks for dead identities: those of this machine every few seconds, all of them once a minute for the fleet."""
 
-    def __init__(self, link: Link, keys: Keys, identity: str, threshold: float, max_orphanings: int, log: Log) -> None:
+    def __init__(
+        self,
+        link: Link,
+        keys: Keys,
+        identity: str,
+        threshold: float,
+        max_orphanings: int,
+        log: Log,
+        deferred: DeferredReleases,
+    ) -> None:
         self._link = link
         self._keys = keys
         self._identity = identity
@@ -35,6 +45,7 @@ class Recovery:
         self._threshold = threshold
         self._max_orphanings = max_orphanings
         self._log = log
+        self._deferred = deferred
         self._machine = machine()
         self._neighbours: set[str] = set()
         self._seen_dead: dict[str, float] = {}
@@ -156,15 +167,21 @@ class Recovery:
     async def _bury_repeat_orphans(self) -> None:
         now = time.time()
         for raw in await self._link.redis.lrange(self._keys.repeat_orphans, 0, _BATCH - 1):
-            if await self._link.call(scripts.bury_repeat_orphan(self._keys, raw, self._burial(raw, now), now)):
-                self._log.emit(events.JOB_BURIED, jid=_job(raw)[1], set=self._keys.dead)
+            burial = self._burial(raw, now)
+            await self._bury(scripts.bury_repeat_orphan(self._keys, raw, burial, now), burial.jid)
 
     async def _complete_raw_burials(self) -> None:
         """Jobs that went to dead as they were, since the list of repeat orphans could not take them."""
         now = time.time()
         for raw in await self._link.redis.srandmember(self._keys.raw_burials, _BATCH):
-            if await self._link.call(scripts.complete_burial(self._keys, raw, self._burial(raw, now), now)):
-                self._log.emit(events.JOB_BURIED, jid=_job(raw)[1], set=self._keys.dead)
+            burial = self._burial(raw, now)
+            await self._bury(scripts.complete_burial(self._keys, raw, burial, now), burial.jid)
+
+    async def _bury(self, call: scripts.Call, jid: str) -> None:
+        filed, unreleased = scripts.split_answer(await self._link.call(call), jid)
+        self._deferred.add(unreleased)
+        if filed:
+            self._log.emit(events.JOB_BURIED, jid=jid, set=self._keys.dead)
 
     def _burial(self, raw: bytes, now: float) -> scripts.Burial:
         reason = f"it was running in daemons that died more than {self._max_orphanings} times"

@@ -27,6 +27,7 @@ from .basic import BasicReconciler
 from .bell import Bells
 from .crew import Crew, Hooks, freeze
 from .death import parent_death_signal
+from .deferred import DeferredReleases
 from .farewell import drain, say_farewell
 from .fetch_mode import what_is_missing
 from .heartbeat import BEAT_EVERY, Heartbeat
@@ -125,6 +126,7 @@ class Supervisor:
             self._identity,
             self._ledger,
             self._reconciler,
+            self._deferred,
             self._crew.left_in_order,
             self._log,
         )
@@ -143,6 +145,7 @@ class Supervisor:
         self._link = Link(self._server, self._log)
         self._link.wrong_type = self._guard_soon.set
         keep = {self._page.fd, self._life.fd, *self._plan.keep} - {None}
+        self._deferred = DeferredReleases(self._link, self._log)
         self._crew = Crew(
             self._plan.concurrency,
             self._loop,
@@ -151,7 +154,14 @@ class Supervisor:
             self._link,
             self._log,
             self._setup,
-            Hooks(self._reports_came, self._place.set, self._registry_came, self._import_failed, self._fetch_trouble),
+            Hooks(
+                self._reports_came,
+                self._place.set,
+                self._registry_came,
+                self._import_failed,
+                self._fetch_trouble,
+                self._deferred.add,
+            ),
             inherited,
             {fd for fd in keep if fd is not None},
             self._settings.boot_timeout,
@@ -171,7 +181,7 @@ class Supervisor:
         )
         self._poller = Poller(self._link, self._keys, self._log)
         self._guard = KeyGuard(self._link, self._keys, self._log)
-        self._parked = ParkedRecords(self._link, self._keys, self._log)
+        self._parked = ParkedRecords(self._link, self._keys, self._log, self._deferred)
         self._reconciler = self._make_reconciler()
         self._recovery = Recovery(
             self._link,
@@ -180,6 +190,7 @@ class Supervisor:
             self._settings.orphan_threshold,
             self._settings.max_orphanings,
             self._log,
+            self._deferred,
         )
         self._bells = Bells(
             self._server, self._link, self._keys, self._ledger, self._crew.wake, lambda: self._poller.paused
@@ -194,6 +205,7 @@ class Supervisor:
             self._ledger,
             self._settings.max_orphanings,
             self._log,
+            self._deferred,
             self._crew.read_all,
         )
 
@@ -357,6 +369,12 @@ class Supervisor:
         if self._heartbeat.late:
             await self._register_anew()
         await self._heartbeat.beat()
+        try:
+            await self._deferred.retry()
+        except SERVER_TROUBLE as error:
+            self._link.failed("deferred releases", error)  # the beat was a good one all the same
+        else:
+            self._link.worked("deferred releases")
 
     async def _register_anew(self) -> None:
         """Cut off for longer than the presence lives: others may have taken jobs over. The number goes up first."""

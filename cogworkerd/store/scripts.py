@@ -58,6 +58,7 @@ PARK = Script("park")
 FILE_PARKED = Script("file_parked")
 SET_RECORD_ASIDE = Script("set_record_aside")
 QUARANTINE = Script("quarantine")
+RELEASE_LOCK = Script("release_lock")
 BASIC_SETTLE = Script("basic_settle")
 BASIC_SETTLE_AND_FETCH = Script("basic_settle_and_fetch")
 BASIC_FETCH = Script("basic_fetch")
@@ -157,6 +158,23 @@ def beat(keys: Keys, identity: str, now: float, queues: Sequence[str], reliable:
         [keys.inprogress_identities, keys.last_beat, keys.live_queues, keys.queues, keys.processes],
         [identity, int(now), LIVE_QUEUES_TTL, int(reliable), *queues],
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Unreleased:
+    """A lock that the server did not let a script release: its key, the jid that owns it, the server's sentence."""
+
+    key: str
+    owner: str
+    error: str
+
+
+def split_answer(reply: Any, owner: str) -> tuple[Any, list[Unreleased]]:
+    """The answer of a script that releases locks, and those it could not release (release.lua)."""
+    if not isinstance(reply, list):
+        return reply, []
+    texts = [part.decode("utf-8", "replace") for part in reply[1:]]
+    return reply[0], [Unreleased(key, owner, error) for key, error in zip(texts[::2], texts[1::2], strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +351,11 @@ def set_record_aside(keys: Keys, record: bytes) -> Call:
 def quarantine(key: str, new_name: str, expected: str) -> Call:
     """`expected`: the type that the key should have, as TYPE names it."""
     return Call(QUARANTINE, [key, new_name], [expected, QUARANTINE_TTL])
+
+
+def release_lock(key: str, owner: str) -> Call:
+    """`owner`: the jid that the lock must hold."""
+    return Call(RELEASE_LOCK, [key], [owner])
 
 
 def basic_settle(keys: Keys, done: Settlement, now: float) -> Call:

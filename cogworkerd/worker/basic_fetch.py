@@ -6,7 +6,7 @@ import time
 
 from cogworkerd.outcome import SUCCESS, Settlement
 from cogworkerd.store import scripts
-from cogworkerd.worker.fetch import RESULTS, Fetcher, Found
+from cogworkerd.worker.fetch import Fetcher, Found
 from cogworkerd.worker.reports import Held, Result
 
 _NO_BURIAL = scripts.Burial("", (), SUCCESS)
@@ -30,7 +30,7 @@ class BasicFetcher(Fetcher):
         names, queue_keys = self._order.draw()
         call = scripts.basic_settle_and_fetch(self._keys, done, now, names, queue_keys)
         reply = self._channel.call(call)
-        return RESULTS[reply[0]], self._found(reply[1:], names, registration)
+        return self._settled(reply[0], done.jid), self._found(reply[1:], names, registration)
 
     def wait(self, queue: str) -> Found:
         """Wait on all queues that were not paused when we last asked."""
@@ -47,7 +47,7 @@ class BasicFetcher(Fetcher):
 
     def settle(self, done: Settlement, now: float) -> Result:
         """Settle alone, without a fetch."""
-        return RESULTS[self._channel.call(scripts.basic_settle(self._keys, done, now))]
+        return self._settled(self._channel.call(scripts.basic_settle(self._keys, done, now)), done.jid)
 
     def give_back(self, held: Held) -> None:
         """Put a job back that was not started; only a child whose parent is dead does this."""

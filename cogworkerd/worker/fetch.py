@@ -17,7 +17,7 @@ from cogworkerd.worker.page import Page
 from cogworkerd.worker.reports import Held, Result
 
 MAX_BLOCK = 5.0
-RESULTS = {b"settled": Result.SETTLED, b"gone": Result.GONE, b"taken": Result.TAKEN}
+_RESULTS = {b"settled": Result.SETTLED, b"gone": Result.GONE, b"taken": Result.TAKEN}
 
 
 class QueueOrder:
@@ -66,6 +66,9 @@ class Fetcher:
     Args:
         slot: its number; slots begin their waits at different queues.
         idle_interval: seconds; the longest between two looks of all idle slots together.
+
+    Attributes:
+        unreleased: locks that settlements could not release; for the supervisor to release later.
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class Fetcher:
         self._names = [name for name, _ in queues]
         self._turn = slot
         self._idle_interval = idle_interval
+        self.unreleased: list[scripts.Unreleased] = []
 
     def look(self) -> Found:
         """One look at all queues."""
@@ -101,7 +105,7 @@ class Fetcher:
         names, queue_keys = self._order.draw()
         call = scripts.settle_and_fetch(self._keys, self._identity, done, now, names, queue_keys)
         reply = self._channel.call(call)
-        return RESULTS[reply[0]], self._found(reply[1:], names, registration)
+        return self._settled(reply[0], done.jid), self._found(reply[1:], names, registration)
 
     def next_wait(self) -> str:
         """The queue to wait on next: each in turn."""
@@ -129,7 +133,12 @@ class Fetcher:
 
     def settle(self, done: Settlement, now: float) -> Result:
         """Settle alone, without a fetch."""
-        return RESULTS[self._channel.call(scripts.settle(self._keys, self._identity, done, now))]
+        return self._settled(self._channel.call(scripts.settle(self._keys, self._identity, done, now)), done.jid)
+
+    def _settled(self, reply: Any, jid: str) -> Result:
+        answer, unreleased = scripts.split_answer(reply, jid)
+        self.unreleased += unreleased
+        return _RESULTS[answer]
 
     def give_back(self, held: Held) -> None:
         """Put a job back that was not started; only a child whose parent is dead does this."""

@@ -222,6 +222,9 @@ class Child:
         if result is Result.GONE and self._page.registration != held.registration:
             result = Result.TAKEN
         self._queue(reports.finished(result))
+        if self._fetcher.unreleased:
+            self._queue(reports.unreleased(self._fetcher.unreleased))
+            self._fetcher.unreleased = []
         if found is None or found.held is None:
             self._note_nothing_found(found)
         return found

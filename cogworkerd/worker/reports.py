@@ -6,11 +6,14 @@ nothing goes to Redis about an outcome before PERFORMED is wholly written; a fra
 
 from __future__ import annotations
 
+import json
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+
+from cogworkerd.store.scripts import Unreleased
 
 _HEAD = struct.Struct("!IB")
 _QUEUE_SIZE = struct.Struct("!H")
@@ -29,6 +32,7 @@ class Report(IntEnum):
     RETURNED = 6
     FINISHED = 7
     TROUBLE = 8
+    UNRELEASED = 9
 
 
 # A look-up in a dict costs a fifth of Report(kind), and the supervisor makes three for each job.
@@ -83,6 +87,15 @@ def finished(result: Result) -> bytes:
 def trouble(text: str) -> bytes:
     """TROUBLE carries the server's sentence about a fetch that it did not carry out."""
     return frame(Report.TROUBLE, text.encode("utf-8", "replace"))
+
+
+def unreleased(locks: Sequence[Unreleased]) -> bytes:
+    """UNRELEASED carries locks that a settlement could not release, as JSON."""
+    return frame(Report.UNRELEASED, json.dumps([[lock.key, lock.owner, lock.error] for lock in locks]).encode())
+
+
+def unreleased_of(body: bytes) -> list[Unreleased]:
+    return [Unreleased(str(key), str(owner), str(error)) for key, owner, error in json.loads(body)]
 
 
 class Deaf(Exception):

@@ -15,6 +15,7 @@ from cogworkerd.store import scripts
 from cogworkerd.store.connection import Server as Address
 from cogworkerd.store.keys import Keys
 from cogworkerd.supervisor.burial import burial_of
+from cogworkerd.supervisor.deferred import DeferredReleases
 from cogworkerd.supervisor.link import Link
 from cogworkerd.supervisor.recovery import Recovery
 from tests.support import Recorder, Server
@@ -55,7 +56,7 @@ def turn(server: Server, turns: int = 1) -> Recorder:
 
     async def go() -> None:
         link = Link(Address.parse(server.url), log)
-        recovery = Recovery(link, KEYS, "here:1:ba9876543210", 60.0, LIMIT, log)
+        recovery = Recovery(link, KEYS, "here:1:ba9876543210", 60.0, LIMIT, log, DeferredReleases(link, log))
         try:
             for n in range(turns):
                 await recovery.turn(100.0 + 70.0 * n)

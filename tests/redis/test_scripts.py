@@ -124,7 +124,10 @@ def test_settle_releases_only_locks_of_its_own(store: Store) -> None:
     store.client.set(theirs, "j2")
     store.client.rpush(odd, "j1")
     store.client.lpush(MINE, JOB)
-    assert store.run(scripts.settle(KEYS, ME, settlement(SUCCESS, mine, theirs, odd, free), NOW)) == b"settled"
+    reply = store.run(scripts.settle(KEYS, ME, settlement(SUCCESS, mine, theirs, odd, free), NOW))
+    answer, (unreleased,) = scripts.split_answer(reply, "j1")
+    assert (answer, unreleased.key, unreleased.owner) == (b"settled", odd, "j1")
+    assert "WRONGTYPE" in unreleased.error
     assert store.client.exists(mine, free) == 0
     assert store.client.get(theirs) == b"j2"
     assert store.list(odd) == [b"j1"]

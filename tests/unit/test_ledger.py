@@ -90,6 +90,7 @@ BODIES = {
     Report.RETURNED: job_body(A, "mail"),
     Report.FINISHED: bytes((Result.SETTLED,)),
     Report.TROUBLE: b"WRONGTYPE",
+    Report.UNRELEASED: b"[]",
 }
 
 # P1: READY, (IDLE | STARTED, PERFORMED, FINISHED)*; CONNECTED comes on every connect, TROUBLE after a fetch that was
@@ -101,7 +102,7 @@ AFTERWARDS = {
     (SlotPhase.IDLE, Report.RETURNED): SlotPhase.IDLE,
     (SlotPhase.STARTED, Report.PERFORMED): SlotPhase.PERFORMED,
     (SlotPhase.PERFORMED, Report.FINISHED): SlotPhase.IDLE,
-    **{(each, kind): each for each in SlotPhase for kind in (Report.CONNECTED, Report.TROUBLE)},
+    **{(each, kind): each for each in SlotPhase for kind in (Report.CONNECTED, Report.TROUBLE, Report.UNRELEASED)},
 }
 
 

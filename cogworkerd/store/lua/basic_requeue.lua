@@ -8,7 +8,7 @@
 --      7 list    job_attempts:<jid>               7 score in dead
 --      8...      lock keys of the job             8 the payload for dead
 --                                                 9 the attempt's record for a burial
--- Answers "requeued" or "buried".
+-- Answers "requeued" or "buried"; see release.lua, too.
 --@include orphanings
 --@include release
 --@include statistics
@@ -20,7 +20,7 @@ if count > tonumber(ARGV[4]) then
   release(8, #KEYS - 7, ARGV[6])
   count_run('failed', KEYS[5], KEYS[6])
   note_attempt(KEYS[7], ARGV[9])
-  return 'buried'
+  return with_unreleased('buried')
 end
 redis.call('RPUSH', KEYS[1], ARGV[1])
 redis.pcall('SADD', KEYS[2], ARGV[2])

@@ -1,7 +1,8 @@
--- Settle one job that no list holds: file its failure if there is one, release what it held. Answers "settled".
+-- Settle one job that no list holds: file its failure if there is one, release what it held. Answers "settled";
+-- see release.lua, too.
 -- Arguments: basic_settling.lua.
 --@include release
 --@include statistics
 --@include basic_settling
 
-return settle()
+return with_unreleased(settle())

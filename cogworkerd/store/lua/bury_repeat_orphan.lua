@@ -6,7 +6,7 @@
 --      5 string  orphanings:<jid>                 5 the attempt's record
 --      6 list    job_attempts:<jid>
 --      7...      lock keys of the job
--- Answers 1, or 0 if somebody else filed it.
+-- Answers 1, or 0 if somebody else filed it; see release.lua, too.
 --@include listed
 --@include release
 --@include statistics
@@ -18,4 +18,4 @@ redis.pcall('DEL', KEYS[5])
 release(7, #KEYS - 6, ARGV[4])
 count_run('failed', KEYS[3], KEYS[4])
 note_attempt(KEYS[6], ARGV[5])
-return 1
+return with_unreleased(1)

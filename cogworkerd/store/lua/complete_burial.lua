@@ -6,7 +6,8 @@
 --      5 string  orphanings:<jid>                 5 the attempt's record
 --      6 list    job_attempts:<jid>
 --      7...      lock keys of the job
--- Answers 1, or 0 if the entry is not there any more (somebody took it, or another daemon completed it).
+-- Answers 1, or 0 if the entry is not there any more (somebody took it, or another daemon completed it); see
+-- release.lua, too.
 --@include release
 --@include statistics
 
@@ -20,4 +21,4 @@ if there then
   note_attempt(KEYS[6], ARGV[5])
 end
 redis.call('SREM', KEYS[1], ARGV[1])
-return there and 1 or 0
+return with_unreleased(there and 1 or 0)

@@ -5,7 +5,7 @@
 --      4 hash    throughput:<hour>                4 jid
 --      5 string  orphanings:<jid>                 5 "1": it is over (filed in dead)
 --      6...      lock keys of the job
--- Answers 1, or 0 if somebody else filed it.
+-- Answers 1, or 0 if somebody else filed it; see release.lua, too.
 --@include listed
 --@include release
 --@include statistics
@@ -18,4 +18,4 @@ if ARGV[5] == '1' then
   release(6, #KEYS - 5, ARGV[4])
   count_run('failed', KEYS[3], KEYS[4])
 end
-return 1
+return with_unreleased(1)

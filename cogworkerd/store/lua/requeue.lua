@@ -10,7 +10,7 @@
 --      8 hash    throughput:<hour>                8 score in dead
 --      9 list    job_attempts:<jid>               9 the payload for dead
 --      10...     lock keys of the job            10 the attempt's record for a burial
--- Answers "requeued", "buried", "gone" (not on the list) or "void" (a newer look was taken).
+-- Answers "requeued", "buried", "gone" (not on the list) or "void" (a newer look was taken); see release.lua, too.
 --@include listed
 --@include orphanings
 --@include release
@@ -26,7 +26,7 @@ if count > tonumber(ARGV[5]) then
   release(10, #KEYS - 9, ARGV[7])
   count_run('failed', KEYS[7], KEYS[8])
   note_attempt(KEYS[9], ARGV[10])
-  return 'buried'
+  return with_unreleased('buried')
 end
 redis.call('RPUSH', KEYS[3], ARGV[1])
 redis.call('LREM', KEYS[1], 1, ARGV[1])

@@ -1,9 +1,9 @@
 -- Settle one job: file its failure if there is one, take it off the in-progress list, release what it held.
 -- Writes only if the job is on the list. Answers "settled", "gone" (not listed) or "taken" (not listed, and this
--- identity is not registered any more). Arguments: settling.lua.
+-- identity is not registered any more); see release.lua, too. Arguments: settling.lua.
 --@include listed
 --@include release
 --@include statistics
 --@include settling
 
-return settle()
+return with_unreleased(settle())
