@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import re
 import secrets
 import time
@@ -17,6 +18,8 @@ from cogworkerd.store.keys import Keys
 OLDEST = (5, 0)
 UNKNOWN = "unknown"
 _CLOCK_TOLERANCE = 2.0
+_SCRIPT = "return redis.call('GET', KEYS[1])"
+_FOR_RELIABLE_FETCH = {"LMOVE", "BLMOVE", "LPOS"}
 
 
 class UnfitServer(Exception):
@@ -109,6 +112,8 @@ def _check_rights(report: Report, client: redis.Redis, keys: Keys) -> None:
     """Try each command that is needed, on scratch keys of ours that vanish by themselves."""
     missing = [name for name, attempt in _needed(client, keys) if not _allowed(attempt)]
     report.rows.append(("writable, all commands allowed", "no" if missing else "yes"))
+    if set(missing) & _FOR_RELIABLE_FETCH:
+        report.warnings.append("reliable fetch is not to be had here: jobs at hand are lost if the daemon dies")
     if missing:
         report.warnings.append(f"the server does not let this user do: {', '.join(missing)}")
 
@@ -130,10 +135,13 @@ def _needed(client: redis.Redis, keys: Keys) -> list[tuple[str, Callable[[], Any
         ("LREM", base + "list", 1, "x"),
         ("LRANGE", base + "list", 0, -1),
         ("LTRIM", base + "list", 0, 0),
+        ("BRPOP", base + "list", 1),
+        ("RPOP", base + "list"),
         ("LLEN", base + "list"),
         ("SADD", base + "set", "x"),
         ("SISMEMBER", base + "set", "x"),
         ("SMEMBERS", base + "set"),
+        ("SRANDMEMBER", base + "set", 1),
         ("SREM", base + "set", "x"),
         ("ZADD", base + "zset", 1, "x"),
         ("ZSCORE", base + "zset", "x"),
@@ -144,14 +152,18 @@ def _needed(client: redis.Redis, keys: Keys) -> list[tuple[str, Callable[[], Any
         ("HINCRBY", base + "hash", "x", 1),
         ("HGET", base + "hash", "x"),
         ("HGETALL", base + "hash"),
+        ("HKEYS", base + "hash"),
         ("HDEL", base + "hash", "x"),
-        ("EVAL", "return redis.call('GET', KEYS[1])", 1, base + "string"),
-        ("SCRIPT LOAD", "return 1"),
+        ("TYPE", base + "string"),
+        ("RENAME", base + "string", base + "renamed"),
+        ("SCAN", 0, "MATCH", base + "*", "COUNT", 1),
+        ("SCRIPT LOAD", _SCRIPT),
+        ("EVALSHA", hashlib.sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest(), 1, base + "string"),
         ("TIME",),
         ("CLIENT ID",),
         ("CLIENT UNBLOCK", 0),
         ("CLIENT SETNAME", "cogworkerd-check"),
-        ("DEL", base + "string", base + "list", base + "set", base + "zset", base + "hash"),
+        ("DEL", base + "string", base + "renamed", base + "list", base + "set", base + "zset", base + "hash"),
     ]
     return [(str(command[0]), functools.partial(run, *command)) for command in commands]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,8 +37,8 @@ SECRET = "hunter2"
 
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*ENVIRONMENT.values(), "REDIS_URL", "COGWORKERD_REDIS_URL_FILE"):
-        monkeypatch.delenv(name, raising=False)
+    for name in [name for name in os.environ if name.startswith("COGWORKERD_") or name == "REDIS_URL"]:
+        monkeypatch.delenv(name)
 
 
 def effective(folder: Path, *flags: str, app: App | None = None, extra: Layer | None = None) -> Effective:
