@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from cogworkerd import events
@@ -13,10 +14,12 @@ from cogworkerd.log import Log
 from cogworkerd.store import scripts
 from cogworkerd.store.keys import Keys
 
-from .link import Link
+from .link import SERVER_TROUBLE, Link
+from .tasks import pause
 
 GUARD_EVERY = 60.0
 COPIES = 5
+_PAUSE = 1.0
 _BATCH = 500
 _SUFFIX = "[0-9]" * 13 + ":" + "[0-9a-f]" * 8
 
@@ -28,6 +31,29 @@ class KeyGuard:
         self._link = link
         self._keys = keys
         self._log = log
+
+    async def keep(self, soon: asyncio.Event, moved: Callable[[], Awaitable[None]]) -> None:
+        """A round a minute, for ever; and one as soon as somebody has met a key of the wrong type.
+
+        Args:
+            soon: asks for a round.
+            moved: called after a round that moved a key.
+        """
+        while True:
+            await pause(soon, GUARD_EVERY)
+            soon.clear()
+            await self.round(moved)
+            await asyncio.sleep(_PAUSE)
+
+    async def round(self, moved: Callable[[], Awaitable[None]] | None = None) -> None:
+        """One round. The server's trouble is logged and never raised."""
+        try:
+            if await self.check(time.time()) and moved is not None:
+                await moved()
+        except SERVER_TROUBLE as error:
+            self._link.failed("key guard", error)
+        else:
+            self._link.worked("key guard")
 
     async def check(self, now: float) -> int:
         """One round. A listing that is itself of the wrong type is moved now, and its members are checked in the next.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Callable
 from typing import Any
 
 from cogworkerd import events
@@ -11,7 +13,7 @@ from cogworkerd.payload import Unparseable, dump, parse, rewritten, unparseable
 from cogworkerd.store import scripts
 from cogworkerd.store.keys import Keys
 
-from .link import Link
+from .link import SERVER_TROUBLE, Link
 
 POLL_EVERY = 0.8
 BATCH = 100
@@ -35,6 +37,19 @@ class Poller:
     def retry_stuck(self) -> None:
         """Whatever held up entries may be out of the way now."""
         self._stuck.clear()
+
+    async def keep(self, running: Callable[[], bool]) -> None:
+        """Poll for ever, while `running` says so. The server's trouble never ends it."""
+        while True:
+            more = False
+            if running():
+                try:
+                    more = await self.poll(time.time())
+                except SERVER_TROUBLE as error:
+                    self._link.failed("poller", error)
+                else:
+                    self._link.worked("poller")
+            await asyncio.sleep(0.0 if more else POLL_EVERY)
 
     async def poll(self, now: float) -> bool:
         """Move what is due, one batch of each set, so that neither waits for the other.

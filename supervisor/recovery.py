@@ -64,6 +64,13 @@ class Recovery:
         Raises:
             RedisError, OSError: the server's trouble; nothing is known.
         """
+        try:
+            return await self._turn(now)
+        except SERVER_TROUBLE:
+            self.interrupted()
+            raise
+
+    async def _turn(self, now: float) -> bool:
         identities = {raw.decode() for raw in await self._link.redis.smembers(self._keys.inprogress_identities)}
         await self._recover_neighbours(identities - {self._identity})
         second_looks = any(now - seen >= SECOND_LOOK_AFTER for seen in self._seen_dead.values())

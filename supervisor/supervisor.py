@@ -12,13 +12,12 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import cogworkerd
 from cogworkerd import events
 from cogworkerd.app import App
 from cogworkerd.store.connection import Server
 from cogworkerd.store.keys import Keys
 from cogworkerd.store.outages import is_authentication, is_missing_command, is_wrong_type
-from cogworkerd.store.server_check import ServerFacts, UnfitServer, facts_of
+from cogworkerd.store.server_check import UnfitServer, facts_of
 from cogworkerd.worker import loop as child_loop
 from cogworkerd.worker.page import Page
 
@@ -32,18 +31,19 @@ from .farewell import drain, say_farewell
 from .fetch_mode import what_is_missing
 from .heartbeat import BEAT_EVERY, Heartbeat
 from .host import SignOfLife, machine, new_identity
-from .key_guard import GUARD_EVERY, KeyGuard
+from .key_guard import KeyGuard
 from .ledger import Ledger
 from .link import SERVER_TROUBLE, Link
 from .parked import ParkedRecords
 from .phase import HANDLED, Order, Phase, order
 from .plan import Plan
-from .poller import POLL_EVERY, Poller
+from .poller import Poller
 from .reconciler import RECONCILE_EVERY, Reconciler
 from .recovery import Recovery
 from .resolver import ResolvingLoop
 from .roll import Roll
 from .slot import Slot
+from .start_line import tell_start
 from .tasks import Tasks, cancel, pause
 from .titles import SupervisorTitle
 
@@ -57,7 +57,6 @@ _TITLE_EVERY = 0.05
 _SWEEP_EVERY = 1.0
 _RECOVERY_EVERY = 5.0
 _PARKED_EVERY = 5.0
-_GUARD_PAUSE = 1.0
 
 
 class Supervisor:
@@ -138,6 +137,7 @@ class Supervisor:
         self._stop_now = asyncio.Event()
         self._place = asyncio.Event()
         self._guard_soon = asyncio.Event()
+        self._beating = asyncio.Lock()
         self._identity = new_identity()
         self._life = SignOfLife(self._identity)
         self._page = Page()
@@ -257,7 +257,7 @@ class Supervisor:
             try:
                 facts = facts_of(await self._link.ask_info())
                 await self._choose_fetch()
-                await self._guard_keys()
+                await self._guard.round()
                 await self._reconciler.register()
                 await self._heartbeat.beat()
             except UnfitServer as unfit:
@@ -274,7 +274,7 @@ class Supervisor:
                 await pause(self._stop_asked, FIRST_BEAT_EVERY)
                 continue
             self._link.worked("first beat")
-            self._tell_start(facts)
+            tell_start(self._plan, self._server, self._queues, facts)
             return True
         return False
 
@@ -296,29 +296,6 @@ class Supervisor:
         self._status = EXIT_CONFIG
         return False
 
-    def _tell_start(self, facts: ServerFacts) -> None:
-        app = self._plan.app
-        private: dict[str, Any] = {"url": self._plan.url_hint} if self._plan.url_hint else {}
-        self._log.emit(
-            events.DAEMON_START,
-            version=cogworkerd.__version__,
-            app=self._plan.target,
-            server=self._server.masked,
-            server_version=facts.version,
-            queues=" ".join(f"{name},{weight}" if weight > 1 else name for name, weight in self._queues),
-            slots=self._plan.concurrency,
-            slots_by=self._plan.slots_by,
-            jobs=len(app.jobs) if app is not None else "each child imports the app",
-            cron_entries=0,
-            **private,
-        )
-        if facts.evicts:
-            self._log.emit(events.SERVER_EVICTS, policy=facts.evicts)
-        read = {name for name, _ in self._queues}
-        unread = [f"{job.name} ({job.queue})" for job in app.jobs.values() if job.queue not in read] if app else []
-        if unread:
-            self._log.emit(events.QUEUE_NOT_READ, jobs=unread)
-
     def _start_working(self) -> None:
         if self._phase is Phase.BOOTING:
             self._phase = Phase.QUIET if self._page.quiet else Phase.RUNNING
@@ -326,12 +303,12 @@ class Supervisor:
         self._crew.open()
         self._keep_up("heartbeat", self._beat, BEAT_EVERY)
         self._keep_up("publish", self._heartbeat.publish, 1.0)
-        self._tasks.spawn(self._poll_for_ever(), "poller")
+        self._tasks.spawn(self._poller.keep(lambda: self._phase is Phase.RUNNING), "poller")
         self._tasks.spawn(self._reconcile_for_ever(), "reconciler")
         self._keep_up("recovery", self._recover, _RECOVERY_EVERY)
         self._keep_up("sweep", self._sweep, _SWEEP_EVERY)
         self._tasks.spawn(self._tell_when_ready(), "ready")
-        self._tasks.spawn(self._guard_for_ever(), "key guard")
+        self._tasks.spawn(self._guard.keep(self._guard_soon, self._keys_moved), "key guard")
         self._keep_up("parked records", self._file_parked, _PARKED_EVERY)
         self._hang_bells()
         self._show_title()
@@ -366,9 +343,10 @@ class Supervisor:
             await asyncio.sleep(max(0.0, began + every - self._loop.time()))
 
     async def _beat(self) -> None:
-        if self._heartbeat.late:
-            await self._register_anew()
-        await self._heartbeat.beat()
+        async with self._beating:
+            if self._heartbeat.late:
+                await self._register_anew()
+            await self._heartbeat.beat()
         try:
             await self._deferred.retry()
         except SERVER_TROUBLE as error:
@@ -383,18 +361,6 @@ class Supervisor:
         self._recovery.interrupted()
         self._log.emit(events.DAEMON_REGISTERED_ANEW, was_registered=was)
 
-    async def _poll_for_ever(self) -> None:
-        while True:
-            more = False
-            if self._phase is Phase.RUNNING:
-                try:
-                    more = await self._poller.poll(time.time())
-                except SERVER_TROUBLE as error:
-                    self._link.failed("poller", error)
-                else:
-                    self._link.worked("poller")
-            await asyncio.sleep(0.0 if more else POLL_EVERY)
-
     async def _reconcile_for_ever(self) -> None:
         while True:
             await self._reconciler.reconcile()
@@ -404,34 +370,21 @@ class Supervisor:
             self._place.clear()
 
     async def _recover(self) -> None:
-        if self._phase in (Phase.RUNNING, Phase.QUIET):
-            try:
-                await self._recovery.turn(time.monotonic())
-            except SERVER_TROUBLE:
-                self._recovery.interrupted()
-                raise
-
-    async def _guard_for_ever(self) -> None:
-        while True:
-            await pause(self._guard_soon, GUARD_EVERY)
-            self._guard_soon.clear()
-            await self._guard_keys()
-            await asyncio.sleep(_GUARD_PAUSE)
-
-    async def _guard_keys(self) -> None:
-        """One round of the key guard. What it moved may have held up a beat, so one follows at once."""
-        try:
-            if await self._guard.check(time.time()) and self._phase is not Phase.BOOTING:
-                self._poller.retry_stuck()
-                await self._heartbeat.beat()
-        except SERVER_TROUBLE as error:
-            self._link.failed("key guard", error)
-        else:
-            self._link.worked("key guard")
+        if self._at_work:
+            await self._recovery.turn(time.monotonic())
 
     async def _file_parked(self) -> None:
-        if self._phase in (Phase.RUNNING, Phase.QUIET):
+        if self._at_work:
             await self._parked.file_all(time.time())
+
+    async def _keys_moved(self) -> None:
+        """What the key guard moved may have held up due jobs, or a beat: both are tried again at once."""
+        self._poller.retry_stuck()
+        await self._beat()
+
+    @property
+    def _at_work(self) -> bool:
+        return self._phase in (Phase.RUNNING, Phase.QUIET)
 
     async def _sweep(self) -> None:
         self._crew.look_for_deaths()
