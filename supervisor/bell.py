@@ -68,16 +68,21 @@ class Bells:
         self._changed.set()
 
     async def watch(self, queue: str) -> None:
-        """Look after one queue, for ever."""
+        """Look after one queue, for ever. After trouble it looks also when not needed, to know when it is over."""
+        site, trouble = f"bell {queue}", False
         while True:
-            await self._until_needed(queue)
+            if not trouble:
+                await self._until_needed(queue)
             try:
-                answered = await self._look(queue)
+                answered = await self._look(queue, _AFTER_TROUBLE if trouble else BLOCK)
             except SERVER_TROUBLE as error:
-                self._link.failed("bell", error)
+                self._link.failed(site, error)
+                trouble = True
+                await self._redis.connection_pool.disconnect(inuse_connections=False)  # a read-only primary is left
                 await asyncio.sleep(_AFTER_TROUBLE)
                 continue
-            self._link.worked("bell")
+            self._link.worked(site)
+            trouble = False
             if answered and self._needed(queue):
                 await self._ring()
 
@@ -96,9 +101,9 @@ class Bells:
             if self._needed(queue):
                 return
 
-    async def _look(self, queue: str) -> bool:
+    async def _look(self, queue: str, block: float) -> bool:
         key = self._keys.queue(queue)
-        return await self._redis.execute_command("BLMOVE", key, key, "RIGHT", "RIGHT", BLOCK) is not None
+        return await self._redis.execute_command("BLMOVE", key, key, "RIGHT", "RIGHT", block) is not None
 
     async def _ring(self) -> None:
         """Wake one idle child and wait for its report; best effort."""

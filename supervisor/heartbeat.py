@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import psutil
+import redis.exceptions
 
 import cogworkerd
 from cogworkerd.payload import Unparseable, parse
@@ -74,8 +75,14 @@ class Heartbeat:
         queues = sorted(set(self._queues()))
         problems = await self._link.call(scripts.beat(self._keys, self._identity, now, queues, self._reliable()))
         for problem in problems:
-            self._link.failed("beat", RuntimeError(problem.decode("utf-8", "replace")))
-        await self.publish(full=True)
+            key, _, sentence = problem.decode("utf-8", "replace").partition(": ")
+            self._link.failed(f"beat {key}", redis.exceptions.ResponseError(sentence))
+        if not problems:
+            self._link.worked_all("beat ")
+        try:
+            await self.publish(full=True)
+        except SERVER_TROUBLE as error:
+            self._link.failed("publish", error)
 
     @property
     def late(self) -> bool:
@@ -120,7 +127,11 @@ class Heartbeat:
         return {"tid": slot.tid, "pid": slot.pid, "rss_kb": rss, "jid": jid}
 
     async def publish(self, full: bool = False) -> None:
-        """Write what runs where. Best effort; between beats only if it has changed."""
+        """Write what runs where, between beats only if it has changed.
+
+        Raises:
+            RedisError, OSError: it was not written; it is best effort.
+        """
         running = self._running()
         state = (running, self._page.quiet)
         if not full and state == self._published:
@@ -133,12 +144,7 @@ class Heartbeat:
                 pipe.expire(key, PRESENCE_TTL)
             if not full:
                 self._queue_presence(pipe)
-            try:
-                await pipe.execute()
-            except SERVER_TROUBLE as error:
-                self._link.failed("publish", error)
-                return
-        self._link.worked("publish")
+            await pipe.execute()
         self._published = state
 
     def _running(self) -> dict[str, bytes]:

@@ -33,11 +33,20 @@ class Link:
         self._log = log
         self._sites: dict[str, Outage] = {}
         self._refusing = False
+        self._leaving = False
         self.wrong_type: Callable[[], None] = lambda: None
 
     async def call(self, call: Call) -> Any:
         """Run a script."""
+        if self._leaving:
+            await self.leave()
         return await self._run(call)
+
+    async def leave(self) -> None:
+        """Hang up: the next command connects anew, to whoever is the primary then. One that turned read-only under us
+        would refuse for ever."""
+        self._leaving = False
+        await self.redis.connection_pool.disconnect(inuse_connections=False)
 
     async def ask_info(self) -> dict[str, Any]:
         """The reply of INFO; empty where the server refuses it.
@@ -63,11 +72,18 @@ class Link:
         else:
             self._refusing = trouble is Trouble.REFUSING
             self._outage(site).failed(error)
+            if trouble is Trouble.AWAY and isinstance(error, redis.exceptions.ResponseError):
+                self._leaving = True
         return trouble
 
     def worked(self, site: str) -> None:
         if site in self._sites:
             self._sites[site].worked()
+
+    def worked_all(self, prefix: str) -> None:
+        """All sites that begin so are well."""
+        for site in [site for site in self._sites if site.startswith(prefix)]:
+            self.worked(site)
 
     @property
     def note(self) -> str:

@@ -7,11 +7,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import redis.exceptions
+
 from cogworkerd import events
 from cogworkerd.log import Log
 from cogworkerd.payload import Unparseable, dump, parse, rewritten, unparseable
 from cogworkerd.store import scripts
 from cogworkerd.store.keys import Keys
+from cogworkerd.store.outages import Trouble
 
 from .link import SERVER_TROUBLE, Link
 
@@ -68,6 +71,7 @@ class Poller:
             if isinstance(entries, Exception):
                 self._link.failed(f"poll {key}", entries)
                 continue
+            self._link.worked(f"poll {key}")
             waiting = [entry for entry in entries if self._stuck.get(entry, 0.0) <= now]
             await self._move(key, waiting[:BATCH], now)
             more = more or len(waiting) >= BATCH
@@ -82,6 +86,7 @@ class Poller:
         if isinstance(reply, Exception):
             self._link.failed("paused queues", reply)
         else:
+            self._link.worked("paused queues")
             self.paused = {name.decode("utf-8", "replace") for name in reply}
 
     async def _move(self, key: str, entries: list[bytes], now: float) -> None:
@@ -105,10 +110,14 @@ class Poller:
         answers = await self._link.call(scripts.move_due(self._keys, key, batch))
         self._log.emit(events.DUE_MOVED, set=key, count=sum(answer == 1 for answer in answers))
         for (entry, _, queue), answer in zip(batch, answers, strict=True):
+            site = f"move due to {queue}"
             if isinstance(answer, bytes):
-                # It must not hold up those behind it: it is tried again in a minute.
-                self._stuck[entry] = now + 60.0
-                self._link.failed(f"move due to {queue}", RuntimeError(answer.decode("utf-8", "replace")))
+                refusal = redis.exceptions.ResponseError(answer.decode("utf-8", "replace"))
+                if self._link.failed(site, refusal) is Trouble.OTHER:
+                    # It must not hold up those behind it: it is tried again in a minute.
+                    self._stuck[entry] = now + 60.0
+            else:
+                self._link.worked(site)
 
     async def _bury(self, key: str, entry: bytes, reason: str, now: float) -> None:
         payload = dump(unparseable(entry, "default", reason, now))

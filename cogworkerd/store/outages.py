@@ -72,7 +72,7 @@ def _reply_words(error: BaseException) -> list[str]:
     }
     known = [word for kind, word in names.items() if isinstance(error, kind)]
     text = str(error)
-    words = [part.strip(" -'\"").split(" ", 1)[0] for part in text.split(":")]
+    words = [part.strip(" -'\"()").split(" ", 1)[0] for part in text.split(":")]
     return known + words
 
 

@@ -34,8 +34,9 @@ class Channel:
         self._on_connect = on_connect
         self._connection.register_connect_callback(self._introduce)
 
-    def connect(self) -> None:
-        self._connection.connect()
+    def leave(self) -> None:
+        """Hang up: the next command connects anew, to whoever is the primary then."""
+        self._connection.disconnect()
 
     def call(self, call: Call) -> Any:
         """Run a script.
@@ -61,7 +62,7 @@ class Channel:
         Returns:
             The job or None, and whether the queue is paused.
         """
-        connection = self._connection
+        connection = self._connected()
         commands = [
             ("BLMOVE", queue_key, list_key, "RIGHT", "LEFT", repr(block)),
             ("SISMEMBER", paused_key, queue),
@@ -80,7 +81,7 @@ class Channel:
         Returns:
             [key, job] or None, and the names of the paused queues when the wait was over (None if it was refused).
         """
-        connection = self._connection
+        connection = self._connected()
         commands = [("BRPOP", *queue_keys, math.ceil(block)), ("SMEMBERS", paused_key)]
         connection.send_packed_command(connection.pack_commands(commands))
         try:
@@ -103,8 +104,15 @@ class Channel:
         self._connection.disconnect()
 
     def _exchange(self, command: tuple[Any, ...]) -> Any:
-        self._connection.send_command(*command)
-        return self._connection.read_response(disable_decoding=True)
+        connection = self._connected()
+        connection.send_command(*command)
+        return connection.read_response(disable_decoding=True)
+
+    def _connected(self) -> Any:
+        """The connection, connected. One that asks sentinels finds its server here and nowhere else: left to its first
+        command it would go to the default address."""
+        self._connection.connect()
+        return self._connection
 
     def _read_ignoring_refusal(self) -> Any:
         with contextlib.suppress(redis.exceptions.ResponseError):

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import redis.exceptions
+
 from cogworkerd import events
 from cogworkerd.log import tell_outage
 from cogworkerd.outcome import Settlement
@@ -152,6 +154,7 @@ class Child:
         self._performer = Performer(app, keys, setup.log, child_signals.stopping, title.show)
         self._jobs_left = settings.max_jobs_per_child
         self._shown_idle = False
+        self._wait_failed = False
 
     def live(self) -> int:
         """Say hello, work until told to leave, run the stop hooks."""
@@ -245,18 +248,34 @@ class Child:
         try:
             found = self._fetcher.look()
             if found.held is None and self._consider(found):
-                queue = self._fetcher.next_wait()
-                self._report_idle(queue)
-                if self._may_fetch():
-                    found = self._fetcher.wait(queue)
+                if not self._wait_failed:
+                    self._fetch_worked()  # said before the wait, which may be long
+                found = self._wait()
         except SERVER_TROUBLE as error:
             self._report_idle("")
             self._fetching_failed(error)
             return None
-        self._fetching.worked()
         if found.held is None:
             self._report_idle("")
+        else:
+            self._fetch_worked()
         return found
+
+    def _wait(self) -> Found:
+        queue = self._fetcher.next_wait()
+        self._report_idle(queue)
+        if not self._may_fetch():
+            return Found()
+        self._wait_failed = True
+        found = self._fetcher.wait(queue)
+        self._wait_failed = False
+        self._fetch_worked()
+        return found
+
+    def _fetch_worked(self) -> None:
+        """The server takes our writes: that ends an outage of the settlements, too, which the supervisor makes now."""
+        self._fetching.worked()
+        self._settling.worked()
 
     def _consider(self, found: Found) -> bool:
         """Whether it makes sense to wait for a job now."""
@@ -264,7 +283,7 @@ class Child:
             self._signals.wait(_UNREGISTERED_PAUSE)
             return False
         if found.problem:
-            self._fetch_refused(found.problem)
+            self._fetching_failed(redis.exceptions.ResponseError(found.problem))
             return False
         return True
 
@@ -298,6 +317,8 @@ class Child:
             return
         if trouble is Trouble.REFUSING:
             self._send(reports.trouble(str(error)))
+        else:
+            self._channel.leave()  # a primary that turned read-only under us would refuse for ever
         pauses = _REFUSING_PAUSES if trouble is Trouble.REFUSING else _AWAY_PAUSES
         pause = pauses[min(self._fetching.count, len(pauses) - 1)]
         self._fetching.failed(error)
@@ -310,10 +331,13 @@ class Child:
         self._signals.wait(1.0)
 
     def _settling_failed(self, error: BaseException) -> None:
-        if classify(error) is Trouble.OTHER:
+        trouble = classify(error)
+        if trouble is Trouble.OTHER:
             self._log.emit(events.REDIS_ERROR, site="settle", error=str(error))
-        else:
-            self._settling.failed(error)
+            return
+        self._settling.failed(error)
+        if trouble is Trouble.AWAY:
+            self._channel.leave()
 
     def _leave(self) -> None:
         with contextlib.suppress(Deaf):

@@ -22,11 +22,12 @@ for i = 1, #KEYS - 8 do
     requeued = requeued + 1
   end
 end
-redis.pcall('DEL', KEYS[2])
 redis.pcall('DEL', KEYS[3])
 redis.pcall('DEL', KEYS[7])
 redis.pcall('SREM', KEYS[4], ARGV[1])
 local left = redis.call('LLEN', KEYS[1])
+-- With jobs left, the presence runs out by itself: it tells a successor on the same machine that it need not wait.
+if left == 0 then redis.pcall('DEL', KEYS[2]) end
 if left == 0 and ARGV[2] == '1' then
   redis.call('SREM', KEYS[5], ARGV[1])
   redis.call('HDEL', KEYS[6], ARGV[1])
