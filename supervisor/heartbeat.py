@@ -18,7 +18,7 @@ from cogworkerd.store.keys import PRESENCE_TTL, Keys
 from cogworkerd.worker.page import Page, clock
 
 from .ledger import Ledger, SlotRecord
-from .link import SERVER_TROUBLE, Link
+from .link import Link
 from .slot import Slot
 
 BEAT_EVERY = 5.0
@@ -81,8 +81,8 @@ class Heartbeat:
             self._link.worked_all("beat ")
         try:
             await self.publish(full=True)
-        except SERVER_TROUBLE as error:
-            self._link.failed("publish", error)
+        except redis.exceptions.ResponseError as error:
+            self._link.failed("publish", error)  # secondary; a server that is gone makes the whole beat a failed one
 
     @property
     def late(self) -> bool:

@@ -96,7 +96,7 @@ class Poller:
             try:
                 job, queue = _requeued(entry, now)
             except Unparseable as problem:
-                await self._bury(key, entry, str(problem), now)
+                await self._try_to_bury(key, entry, str(problem), now)
                 continue
             if batch and size + len(job) > _BATCH_BYTES:
                 await self._move_batch(key, batch, now)
@@ -118,6 +118,16 @@ class Poller:
                     self._stuck[entry] = now + 60.0
             else:
                 self._link.worked(site)
+
+    async def _try_to_bury(self, key: str, entry: bytes, reason: str, now: float) -> None:
+        """What cannot be buried must not hold up those behind it: it is tried again in a minute."""
+        try:
+            await self._bury(key, entry, reason, now)
+        except redis.exceptions.ResponseError as error:
+            if self._link.failed(f"bury due of {key}", error) is Trouble.OTHER:
+                self._stuck[entry] = now + 60.0
+        else:
+            self._link.worked(f"bury due of {key}")
 
     async def _bury(self, key: str, entry: bytes, reason: str, now: float) -> None:
         payload = dump(unparseable(entry, "default", reason, now))

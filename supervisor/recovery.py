@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import time
 from typing import Any
+
+import redis.exceptions
 
 from cogworkerd import events
 from cogworkerd.log import Log
@@ -71,16 +74,24 @@ class Recovery:
             raise
 
     async def _turn(self, now: float) -> bool:
-        identities = {raw.decode() for raw in await self._link.redis.smembers(self._keys.inprogress_identities)}
-        await self._recover_neighbours(identities - {self._identity})
+        identities = await self._others()
+        complete = await self._recover_neighbours(identities)
         second_looks = any(now - seen >= SECOND_LOOK_AFTER for seen in self._seen_dead.values())
         if now >= self._next_pass or second_looks:
             if await self._hold_lease():
-                await self._pass(identities - {self._identity}, now)
+                complete = await self._pass(identities, now) and complete
             self._next_pass = now + PASS_EVERY
         await self._bury_repeat_orphans()
         await self._complete_raw_burials()
-        return True
+        return complete and not self._seen_dead
+
+    async def _others(self) -> set[str]:
+        """The registered identities but our own. One that is no text is nobody's: whoever put it there can read it."""
+        found = set()
+        for raw in await self._link.redis.smembers(self._keys.inprogress_identities):
+            with contextlib.suppress(UnicodeDecodeError):
+                found.add(raw.decode())
+        return found - {self._identity}
 
     def interrupted(self) -> None:
         """The server was away: whoever looked dead may have been as cut off as we were."""
@@ -93,38 +104,55 @@ class Recovery:
         holder = await self._link.redis.get(key)
         return bool(holder == self._identity.encode())
 
-    async def _recover_neighbours(self, identities: set[str]) -> None:
-        """A predecessor on this machine is dead as soon as each of its processes is seen to be gone."""
+    async def _recover_neighbours(self, identities: set[str]) -> bool:
+        """A predecessor on this machine is dead as soon as each of its processes is seen to be gone.
+
+        Returns:
+            Whether each list that was to be looked at could be.
+        """
+        complete = True
         if self._machine is None:
-            return
+            return complete
         for identity in identities:
             if identity.rsplit(":", 2)[0] != self._host:
                 continue
             if identity not in self._neighbours and await self._is_neighbour(identity):
                 self._neighbours.add(identity)
             if identity in self._neighbours and SignOfLife.gone(identity):
-                await self._recover(identity, seen_gone=True)
+                complete = await self._recover(identity, seen_gone=True) and complete
         self._neighbours &= identities
+        return complete
 
     async def _is_neighbour(self, identity: str) -> bool:
-        info = await self._link.redis.hget(self._keys.process(identity), "info")
+        try:
+            info = await self._link.redis.hget(self._keys.process(identity), "info")
+        except redis.exceptions.ResponseError as error:
+            self._link.failed(f"presence of {identity}", error)
+            return False
         with contextlib.suppress(ValueError, AttributeError):
             return bool(json.loads(info or b"{}").get("machine") == self._machine)
         return False
 
-    async def _pass(self, identities: set[str], now: float) -> None:
+    async def _pass(self, identities: set[str], now: float) -> bool:
+        """One pass over the fleet.
+
+        Returns:
+            Whether each list that was to be looked at could be.
+        """
+        complete = True
         suspects = await self._without_presence(identities)
         self._seen_dead = {identity: self._seen_dead.get(identity, now) for identity in suspects}
         for identity, seen in list(self._seen_dead.items()):
             if now - seen >= SECOND_LOOK_AFTER:
-                await self._recover(identity, seen_gone=False)
+                complete = await self._recover(identity, seen_gone=False) and complete
+        return complete
 
     async def _without_presence(self, identities: set[str]) -> list[str]:
         """Those without a presence key whose last beat is old by the server's clock."""
         ordered = sorted(identities)
         if not ordered:
             return []
-        server_time = (await self._link.redis.time())[0]
+        server_time = await self._server_time()
         async with self._link.redis.pipeline(transaction=False) as pipe:
             for identity in ordered:
                 pipe.exists(self._keys.process(identity))
@@ -137,7 +165,19 @@ class Recovery:
                 found.append(identity)
         return found
 
-    async def _recover(self, identity: str, seen_gone: bool) -> None:
+    async def _server_time(self) -> float:
+        """The server's clock; where it does not tell, our own."""
+        try:
+            return float((await self._link.redis.time())[0])
+        except redis.exceptions.ResponseError:
+            return time.time()
+
+    async def _recover(self, identity: str, seen_gone: bool) -> bool:
+        """Requeue what one dead identity had.
+
+        Returns:
+            Whether its list could be looked at.
+        """
         try:
             listed = await self._link.redis.lrange(self._keys.inprogress(identity), 0, _BATCH - 1)
             call = scripts.recover(
@@ -153,7 +193,7 @@ class Recovery:
         except SERVER_TROUBLE as error:
             # One identity that cannot be read never stops the others; a server that is away stops them all anyway.
             self._link.failed(f"recover {identity}", error)
-            return
+            return False
         self._link.worked(f"recover {identity}")
         if state != b"alive":
             await self._forget_presence(identity)
@@ -164,6 +204,7 @@ class Recovery:
             self._log.emit(events.RECOVERY_DONE, dead=identity, requeued=requeued, repeated=repeated)
         if requeued:
             await tell_unread(self._link, self._keys, self._log, {_job(raw)[2] for raw in listed})
+        return True
 
     async def _forget_presence(self, identity: str) -> None:
         async with self._link.redis.pipeline(transaction=False) as pipe:
@@ -204,10 +245,8 @@ def _job(raw: bytes) -> tuple[bytes, str, str]:
     return raw, payload["jid"], queue_of(payload, "default")
 
 
-def _is_old(beat: Any, server_time: int, threshold: float) -> bool:
-    if not isinstance(beat, bytes):
+def _is_old(beat: Any, server_time: float, threshold: float) -> bool:
+    """Whether a stamp is too old. One that is no plain number counts as none, as it does in the script."""
+    if not isinstance(beat, bytes) or not re.fullmatch(rb"\d{1,12}(\.\d*)?", beat):
         return True
-    try:
-        return server_time - float(beat) > threshold
-    except ValueError:
-        return True
+    return server_time - float(beat) > threshold

@@ -15,8 +15,6 @@ _NO_BURIAL = scripts.Burial("", (), SUCCESS)
 class BasicFetcher(Fetcher):
     """Fetches for one slot where the server has no LMOVE, or where the settings ask for it."""
 
-    _paused: frozenset[bytes] = frozenset()
-
     def look(self) -> Found:
         """One look at all queues."""
         registration = self._page.registration
@@ -36,14 +34,14 @@ class BasicFetcher(Fetcher):
         """Wait on all queues that were not paused when we last asked."""
         registration = self._page.registration
         names, queue_keys = self._order.draw()
-        waited = {key: name for name, key in zip(names, queue_keys, strict=True) if name.encode() not in self._paused}
+        waited = {key: name for name, key in zip(names, queue_keys, strict=True) if name not in self._paused}
         keys = list(waited) or [self._keys.nothing]
         popped, paused = self._channel.wait_for_any(keys, self._keys.paused_queues, self._block())
-        self._paused = frozenset(paused or ())
+        self._paused = frozenset(name.decode("utf-8", "replace") for name in paused or ())
         if popped is None:
             return Found()
         name = waited[popped[0].decode()]
-        return Found(Held(name, popped[1], registration), paused=name.encode() in self._paused)
+        return Found(Held(name, popped[1], registration), paused=name in self._paused)
 
     def settle(self, done: Settlement, now: float) -> Result:
         """Settle alone, without a fetch."""

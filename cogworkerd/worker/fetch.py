@@ -90,6 +90,7 @@ class Fetcher:
         self._names = [name for name, _ in queues]
         self._turn = slot
         self._idle_interval = idle_interval
+        self._paused: frozenset[str] = frozenset()
         self.unreleased: list[scripts.Unreleased] = []
 
     def look(self) -> Found:
@@ -108,16 +109,18 @@ class Fetcher:
         return self._settled(reply[0], done.jid), self._found(reply[1:], names, registration)
 
     def next_wait(self) -> str:
-        """The queue to wait on next: each in turn."""
+        """The queue to wait on next: each in turn, without those that were paused at the last look."""
+        names = [name for name in self._names if name not in self._paused] or self._names
         self._turn += 1
-        return self._names[self._turn % len(self._names)]
+        return names[self._turn % len(names)]
 
     def wait(self, queue: str) -> Found:
-        """Wait on one queue."""
+        """Wait on one queue. If it is paused, wait as long for nothing: its jobs would only go round in circles."""
         registration = self._page.registration
         keys = self._keys
+        source = keys.nothing if queue in self._paused else keys.queue(queue)
         raw, paused = self._channel.wait_for_job(
-            keys.queue(queue), keys.inprogress(self._identity), keys.paused_queues, queue, self._block()
+            source, keys.inprogress(self._identity), keys.paused_queues, queue, self._block()
         )
         return Found(Held(queue, raw, registration), paused) if raw is not None else Found()
 
@@ -127,6 +130,8 @@ class Fetcher:
 
     def _found(self, reply: Any, names: list[str], registration: int) -> Found:
         index, raw = reply[0], reply[1]
+        if index == 0:
+            self._paused = frozenset(name.decode() for name in reply[2:])
         if index > 0:
             return Found(Held(names[index - 1], raw, registration))
         return Found(unregistered=index == -1, problem=raw.decode("utf-8", "replace") if index == -2 else "")

@@ -207,11 +207,12 @@ def test_settle_and_fetch_fetches_nothing_for_an_identity_that_is_not_registered
 
 
 def test_settle_and_fetch_skips_a_paused_queue(store: Store) -> None:
+    """R34."""
     store.client.sadd(KEYS.paused_queues, "a")
     store.client.lpush(KEYS.queue("a"), b"paused")
     store.client.lpush(KEYS.queue("b"), b"job")
     assert store.run(both("a", "b")) == [b"gone", 2, b"job"]
-    assert store.run(both("a", "b")) == [b"gone", 0, b""]
+    assert store.run(both("a", "b")) == [b"gone", 0, b"", b"a"]
 
 
 def test_settle_and_fetch_reports_a_queue_of_the_wrong_type_when_no_other_has_a_job(store: Store) -> None:
@@ -231,12 +232,13 @@ def test_settle_and_fetch_fetches_all_the_same_where_the_paused_set_has_the_wron
 
 
 def test_fetch_answers_as_settle_and_fetch_does(store: Store) -> None:
+    """R34."""
     queues = ["a", "b"]
     call = scripts.fetch(KEYS, ME, queues, [KEYS.queue(name) for name in queues])
     assert store.run(call) == [0, b""]
     store.client.lpush(KEYS.queue("b"), b"job")
     store.client.sadd(KEYS.paused_queues, "b")
-    assert store.run(call) == [0, b""]
+    assert store.run(call) == [0, b"", b"b"]
     store.client.srem(KEYS.paused_queues, "b")
     assert store.run(call) == [2, b"job"]
     store.client.srem(KEYS.inprogress_identities, ME)
@@ -299,6 +301,7 @@ def test_requeue_is_void_under_any_look_but_the_newest(newest: int | None, store
 
 
 def test_requeue_of_a_job_that_is_not_listed_writes_nothing(store: Store) -> None:
+    """R35."""
     store.run(scripts.look(KEYS, ME))
     before = store.everything()
     assert store.run(requeue()) == b"gone"
@@ -339,6 +342,7 @@ def test_requeue_starts_an_unusable_counter_over(unusable: str, store: Store) ->
 
 
 def test_requeue_onto_a_key_that_is_no_list_leaves_the_job_listed(store: Store) -> None:
+    """R35."""
     store.run(scripts.look(KEYS, ME))
     store.client.set(QUEUE, "no list")
     store.client.lpush(MINE, JOB)
@@ -373,6 +377,7 @@ def test_move_due_moves_what_is_there_and_lists_the_queues(store: Store) -> None
 
 
 def test_move_due_leaves_an_entry_whose_queue_cannot_be_written_and_moves_the_rest(store: Store) -> None:
+    """R36."""
     store.client.set(KEYS.queue("odd"), "no list")
     store.client.set(KEYS.queues, "no set")
     store.client.zadd(KEYS.retry, {b"a": 1, b"b": 2})
@@ -546,6 +551,7 @@ def test_farewell_requeues_in_order_drops_acks_and_forgets(store: Store) -> None
 
 
 def test_farewell_that_may_not_forget_stays_registered_with_its_stamp(store: Store) -> None:
+    """R43."""
     leaving(store, b"job")
     assert store.run(scripts.farewell(KEYS, ME, [], [(b"job", "default")], forget=False)) == [1, 0]
     assert store.client.sismember(KEYS.inprogress_identities, ME)
@@ -554,6 +560,7 @@ def test_farewell_that_may_not_forget_stays_registered_with_its_stamp(store: Sto
 
 
 def test_farewell_keeps_what_cannot_be_requeued_and_stays_registered(store: Store) -> None:
+    """R46."""
     leaving(store, b"fine", b"odd", b"unnamed")
     store.client.set(KEYS.queue("odd"), "no list")
     jobs = [(b"odd", "odd"), (b"fine", "default"), (b"not listed", "default")]

@@ -319,6 +319,7 @@ def test_p11_i5_a_death_in_mid_job_is_an_orphan_blamed_unless_it_was_our_hand(ou
 @pytest.mark.parametrize("ours", [False, True])
 @pytest.mark.parametrize("outcome", [SUCCESS, FAILED, DEAD, DISCARDED])
 def test_p11_h20_a_death_after_performed_is_settled_and_never_blamed(outcome: Outcome, ours: bool) -> None:
+    """R24."""
     crew = Crew()
     crew.started(0, A, "mail")
     crew.performed(0, outcome)
@@ -338,6 +339,7 @@ def test_a_death_after_finished_leaves_nothing() -> None:
 
 
 def test_p8_a_returned_job_is_requeued_uncounted() -> None:
+    """R25."""
     crew = Crew()
     crew.returned(0, A, "mail")
     assert crew.ledger.orphans == [Orphan("mail", A, blame=False)]
@@ -349,6 +351,7 @@ def test_p8_a_returned_job_is_requeued_uncounted() -> None:
 
 
 def test_p15_an_entry_that_nobody_holds_is_requeued_once_all_slots_have_answered() -> None:
+    """R45."""
     crew = Crew(2)
     assert crew.look(A) == []
     crew.idle(0)

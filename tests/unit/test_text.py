@@ -159,6 +159,7 @@ def test_a_traceback_has_places_and_never_values() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 49, 50, 51, 1000])
 def test_stored_text_stays_within_its_limit(size: int) -> None:
+    """R30."""
     text = storable("é" * size, 50)
     assert len(text) == min(size, 50)
     assert text.endswith("(cut)") == (size > 50)
@@ -167,6 +168,7 @@ def test_stored_text_stays_within_its_limit(size: int) -> None:
 
 @pytest.mark.parametrize("text", ["\ud800", "a\udfffb", "\udc80\ud800"])
 def test_stored_text_is_valid_utf8(text: str) -> None:
+    """R30."""
     stored = storable(text, 100)
     stored.encode()
     assert len(stored) == len(text)
@@ -181,6 +183,7 @@ def test_stored_text_keeps_everything_else() -> None:
     "raw", [b"", b"plain", "é\U0001f600".encode(), b"\xff\xfe\x00{", b"\x80" * 500, "é".encode()[:1], b"\xed\xa0\x80"]
 )
 def test_stored_bytes_are_valid_text_within_the_limit(raw: bytes) -> None:
+    """R30."""
     text = storable_bytes(raw, 100)
     text.encode()
     assert len(text) <= 100

@@ -1,7 +1,8 @@
 -- Settle the job that ended and fetch the next one, in one step, without a list of those in progress.
 -- KEYS and ARGV begin as basic_settling.lua says. Behind the lock keys: the paused set, then the queues to look at,
 -- first one first; behind ARGV 6: the names of these queues.
--- Answers {what basic_settle.lua answers, index of the queue, job}; index and job as basic_fetching.lua says.
+-- Answers {what basic_settle.lua answers, index of the queue, job ...}; from the index on as basic_fetching.lua
+-- says.
 --@include release
 --@include statistics
 --@include basic_settling
@@ -9,4 +10,4 @@
 
 local result = with_unreleased(settle())
 local found = fetch(6 + tonumber(ARGV[6]), 7)
-return {result, found[1], found[2]}
+return {result, unpack(found)}

@@ -61,5 +61,5 @@ local left = redis.call('LLEN', KEYS[1])
 if left > 0 then return {'left', requeued, over, left} end
 if present or not old then return {'recovered', requeued, over, 0} end
 redis.call('SREM', KEYS[3], ARGV[1])
-redis.call('HDEL', KEYS[4], ARGV[1])
+redis.pcall('HDEL', KEYS[4], ARGV[1])
 return {'forgotten', requeued, over, 0}

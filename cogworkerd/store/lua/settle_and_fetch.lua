@@ -1,7 +1,7 @@
 -- Settle the job that ended and fetch the next one, in one step.
 -- KEYS and ARGV begin as settling.lua says. Behind the lock keys: the paused set, then the queues to look at, first
 -- one first; behind ARGV 8: the names of these queues.
--- Answers {what settle.lua answers, index of the queue, job}; index and job as fetching.lua says.
+-- Answers {what settle.lua answers, index of the queue, job ...}; from the index on as fetching.lua says.
 --@include listed
 --@include release
 --@include statistics
@@ -10,4 +10,4 @@
 
 local result = with_unreleased(settle())
 local found = fetch(8 + tonumber(ARGV[8]), 9)
-return {result, found[1], found[2]}
+return {result, unpack(found)}

@@ -132,6 +132,7 @@ URLS = pytest.mark.parametrize(
 def test_c08_a_push_without_an_answer_is_sent_once_and_raises(
     way: str, closes: bool, app: App, proxy: LosingProxy, client: Client
 ) -> None:
+    """R1, R4."""
     proxy.closes = closes
     count = 3 if way == "enqueue_many" else 1
     for turn in (1, 2):  # both replies that get lost

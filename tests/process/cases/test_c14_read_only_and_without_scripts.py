@@ -17,6 +17,7 @@ Start = Callable[..., Daemon]
 def test_c14_jobs_under_way_while_the_server_is_a_replica_are_all_done_once(
     seconds: float, daemon: Start, make_server: Callable[..., Server], witness: Client
 ) -> None:
+    """R24, R63."""
     server = make_server()
     running = daemon("-c", "4", url=server.url).ready()
     pids = running.child_pids()
@@ -44,6 +45,7 @@ def test_c14_jobs_under_way_while_the_server_is_a_replica_are_all_done_once(
 def test_c14_a_server_that_forgets_the_scripts_is_no_trouble_at_all(
     daemon: Start, server: Server, client: Client, witness: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """R65."""
     monkeypatch.setenv("COGWORKERD_REDIS_URL", server.url)
     app = App()
 

@@ -14,6 +14,7 @@ KINDS = ("Silent", "Mute", "Pair", "OSError", "ValueError", "ExceptionGroup", "K
 
 
 def test_c50_every_exception_is_filed_with_its_class_name_and_harms_nobody(daemon: Start, client: Client) -> None:
+    """R30."""
     running = daemon("-c", "4", target="case_jobs:app").ready()
     before = running.child_pids()
     for kind in KINDS:
