@@ -75,7 +75,7 @@ class Settlement:
 
     Attributes:
         raw: the job, byte for byte as fetched.
-        jid: its id ("" for bytes that are not a job).
+        jid: its id (`payload.id_of_bytes` for bytes that are not a job).
         locks: keys of the locks to release; empty while a retry is to come.
     """
 

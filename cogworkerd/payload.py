@@ -36,6 +36,12 @@ def new_jid() -> str:
     return secrets.token_hex(12)
 
 
+def id_of_bytes(raw: bytes) -> str:
+    """The id of what was pushed without one, or is no job: equal bytes get an equal one, in every process that reads
+    them, so that its orphanings are counted as one job's."""
+    return hashlib.sha1(raw, usedforsecurity=False).hexdigest()[:24]
+
+
 def check_json(value: Any, path: str, depth: int = 0) -> Any:
     """The value as it will arrive: JSON types only, tuples as lists.
 
@@ -140,8 +146,7 @@ def parse(raw: bytes) -> dict[str, Any]:
         raise Unparseable("JSON, but not an object")
     _check_fields(payload)
     if "jid" not in payload:
-        # Whoever pushed it gave no id; equal bytes get an equal one, in every process that reads them.
-        payload["jid"] = hashlib.sha1(raw, usedforsecurity=False).hexdigest()[:24]
+        payload["jid"] = id_of_bytes(raw)
     return payload
 
 
@@ -222,7 +227,7 @@ def unparseable(raw: bytes, queue: str, reason: str, now: float) -> dict[str, An
         "class": UNPARSEABLE,
         "args": [],
         "queue": queue,
-        "jid": new_jid(),
+        "jid": id_of_bytes(raw),
         "retry": False,
         "created_at": now,
         "failed_at": now,

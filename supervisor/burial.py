@@ -5,18 +5,28 @@ from __future__ import annotations
 from cogworkerd.errors import ProcessDied
 from cogworkerd.locks import lock_keys
 from cogworkerd.outcome import Kind, Outcome, Settlement
-from cogworkerd.payload import Unparseable, dump, failures_of, parse, queue_of, rewritten, unparseable
+from cogworkerd.payload import (
+    UNPARSEABLE,
+    Unparseable,
+    dump,
+    failures_of,
+    id_of_bytes,
+    parse,
+    queue_of,
+    rewritten,
+    unparseable,
+)
 from cogworkerd.retry import BURY, attempt_record, failure_fields
 from cogworkerd.store.keys import Keys
 from cogworkerd.store.scripts import Burial
 
 
 def name_of(raw: bytes) -> tuple[str, str]:
-    """The id and the name of a job, as far as they can be read."""
+    """The id and the name of a job; of bytes that are none, what stands for them."""
     try:
         payload = parse(raw)
     except Unparseable:
-        return "", ""
+        return id_of_bytes(raw), UNPARSEABLE
     return payload["jid"], payload["class"]
 
 
@@ -47,6 +57,6 @@ def settlement_of(raw: bytes, queue: str, outcome: Outcome, keys: Keys) -> Settl
     try:
         payload = parse(raw)
     except Unparseable:
-        return Settlement(raw, "", (), outcome)
+        return Settlement(raw, id_of_bytes(raw), (), outcome)
     locks = () if outcome.kind is Kind.RETRY else tuple(lock_keys(payload, queue, keys))
     return Settlement(raw, payload["jid"], locks, outcome)

@@ -12,7 +12,7 @@ import redis.exceptions
 
 from cogworkerd import events
 from cogworkerd.log import Log
-from cogworkerd.payload import Unparseable, parse, queue_of
+from cogworkerd.payload import Unparseable, id_of_bytes, parse, queue_of
 from cogworkerd.store import scripts
 from cogworkerd.store.keys import Keys
 
@@ -241,7 +241,7 @@ def _job(raw: bytes) -> tuple[bytes, str, str]:
     try:
         payload = parse(raw)
     except Unparseable:
-        return raw, "", "default"
+        return raw, id_of_bytes(raw), "default"
     return raw, payload["jid"], queue_of(payload, "default")
 
 

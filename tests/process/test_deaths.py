@@ -316,3 +316,17 @@ def test_what_a_dead_daemon_of_another_machine_left_is_performed_and_what_a_livi
     assert running.stop() == 0
     assert witness.hgetall("t:start") == {"00": "1", "01": "1"}
     running.clean_log()
+
+
+def test_bytes_that_end_every_process_that_reads_them_are_dead_in_the_end(
+    daemon: Start, client: Client, witness: Client
+) -> None:
+    """R31, R39: bytes that are no job have a count of their own, like a job."""
+    running = daemon("-c", "1", "--max-orphanings", "2", target="poisoned_jobs:app").ready()
+    client.lpush("cogworker:queue:default", "poison")
+    eventually(lambda: client.zcard("cogworker:dead") == 1, 15)
+    assert json.loads(client.zrange("cogworker:dead", 0, 0)[0])["raw_payload"] == "poison"
+    assert client.keys("cogworker:orphanings:*") == []
+    assert inprogress(client) == []
+    assert len(running.lines("child.died")) == 3
+    assert running.stop() == 0

@@ -167,3 +167,19 @@ def test_r41_a_queue_counts_as_read_for_two_minutes_by_the_servers_clock(
 ) -> None:
     store.zadd(KEYS.live_queues, {"mail": store.time()[0] - age})
     assert bool(turn(server, turns=2).fields("queue.unread")) == told
+
+
+BYTES = b"no job, and it ends whoever reads it"
+
+
+def test_bytes_that_are_no_job_are_counted_as_one_and_buried_over_the_limit(server: Server, store: Any) -> None:
+    """R31, R39: their count is kept under an id that follows from the bytes."""
+    store.delete(KEYS.inprogress(GONE))
+    for _ in range(LIMIT + 1):
+        store.sadd(KEYS.inprogress_identities, GONE)
+        store.lpush(KEYS.inprogress(GONE), BYTES)
+        store.delete(KEYS.queue("default"), KEYS.recovery_lease)
+        turn(server, turns=2)
+    ((entry, _),) = store.zrange(KEYS.dead, 0, -1, withscores=True)
+    assert parse(entry)["raw_payload"] == BYTES.decode()
+    assert store.keys(KEYS.orphanings("*")) == []
