@@ -189,6 +189,15 @@ class Daemon:
                 found.append(entry)
         return found
 
+    def complaints(self) -> list[dict[str, Any]]:
+        """Lines of level warning and above. asyncio's own about a slow turn are left out: in development mode, which
+        the tests use, a busy machine is enough for them."""
+        return [
+            line
+            for line in self.lines()
+            if line.get("level") in ("warning", "error") and line.get("logger") != "asyncio"
+        ]
+
     def text(self) -> str:
         return self.log.read_text("utf-8", "replace") if self.log.exists() else ""
 
