@@ -88,6 +88,7 @@ class Ledger:
 
     Attributes:
         ever_held: some child has fetched a job.
+        unanswered: some child's wait for a job was never answered: it may put one on the list late (P20).
     """
 
     def __init__(self) -> None:
@@ -98,6 +99,7 @@ class Ledger:
         self._doubted: set[bytes] = set()
         self._touched: set[bytes] | None = None
         self.ever_held = False
+        self.unanswered = False
 
     # ---- children ---------------------------------------------------------------------------------------
 
@@ -139,7 +141,9 @@ class Ledger:
         elif kind is Report.FINISHED:
             self._expect(record, kind, SlotPhase.PERFORMED)
             self._finished(record, Result(body[0]))
-        # TROUBLE and UNRELEASED say nothing about a job at hand: they come in any phase.
+        elif kind is Report.UNANSWERED:
+            self.unanswered = True
+        # TROUBLE and UNRELEASED say nothing about a job at hand. These three come in any phase.
 
     @staticmethod
     def _expect(record: SlotRecord, kind: Report, *phases: SlotPhase) -> None:

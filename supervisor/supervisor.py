@@ -126,7 +126,7 @@ class Supervisor:
             self._ledger,
             self._reconciler,
             self._deferred,
-            self._crew.left_in_order,
+            self._crew.left_in_order and not self._ledger.unanswered,
             self._log,
         )
         await self._close_connections()

@@ -252,6 +252,8 @@ class Child:
                     self._fetch_worked()  # said before the wait, which may be long
                 found = self._wait()
         except SERVER_TROUBLE as error:
+            if self._wait_failed and not isinstance(error, redis.exceptions.ResponseError):
+                self._queue(reports.unanswered())
             self._report_idle("")
             self._fetching_failed(error)
             return None

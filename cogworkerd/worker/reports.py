@@ -33,6 +33,7 @@ class Report(IntEnum):
     FINISHED = 7
     TROUBLE = 8
     UNRELEASED = 9
+    UNANSWERED = 10
 
 
 # A look-up in a dict costs a fifth of Report(kind), and the supervisor makes three for each job.
@@ -96,6 +97,11 @@ def unreleased(locks: Sequence[Unreleased]) -> bytes:
 
 def unreleased_of(body: bytes) -> list[Unreleased]:
     return [Unreleased(str(key), str(owner), str(error)) for key, owner, error in json.loads(body)]
+
+
+def unanswered() -> bytes:
+    """UNANSWERED: a wait for a job was sent and never answered; it may take effect late."""
+    return frame(Report.UNANSWERED)
 
 
 class Deaf(Exception):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from tests.support import Server
@@ -18,11 +21,11 @@ from .proxy import Step
 from .scenarios import SCENARIOS, run
 from .stage import Result
 
-MOST_BEYOND = 12
-"""How many steps more than were counted are tried at most. A run may have more steps than another one, so that the
-next step is tried as long as the fault still comes."""
+MOST_BEYOND = 2
+"""How many steps more than were counted are tried: a run with a fault may have more of them. The second one only where
+the fault came at the first."""
 
-_port = 0
+_server = Path()
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class Choice:
     Attributes:
         at: the number of one step; then nothing is counted first.
         every: only each K-th step.
+        count_only: try nothing.
     """
 
     scenarios: tuple[str, ...] = tuple(SCENARIOS)
@@ -39,6 +43,7 @@ class Choice:
     fault: str | None = None
     at: int | None = None
     every: int = 1
+    count_only: bool = False
 
     def kinds(self) -> Iterator[tuple[str, str]]:
         for role, faults in FAULTS.items():
@@ -78,32 +83,42 @@ class Campaign:
         """Returns: whether there was no violation."""
         context = multiprocessing.get_context("spawn")
         with contextlib.ExitStack() as stack:
-            ports: Any = context.SimpleQueue()
+            _cache_bytecode(stack.enter_context(tempfile.TemporaryDirectory(prefix="chaos-pyc-")))
+            sockets: Any = context.SimpleQueue()
             for _ in range(self.workers):
                 server = Server(self.kind)
                 stack.callback(server.close)
-                ports.put(server.port)
-            pool = ProcessPoolExecutor(self.workers, context, _take_port, (ports,))
+                sockets.put(server.socket)
+            pool = ProcessPoolExecutor(self.workers, context, _take_server, (sockets,))
             stack.callback(pool.shutdown, wait=True, cancel_futures=True)
             self._run_all(pool)
         self._tell_table()
         return not any(row.violations for row in self.rows.values())
 
     def _run_all(self, pool: ProcessPoolExecutor) -> None:
-        first = [Point(name) for name in self.choice.scenarios] if self.choice.at is None else self._chosen()
+        first = self._counted_points(pool) if self.choice.at is None else self._chosen()
         pending = {pool.submit(_run_here, point) for point in first}
         expected = len(pending)
         done = 0
         while pending:
             finished, pending = wait(pending, return_when=FIRST_COMPLETED)
             for future in finished:
-                more = self._take(future, pool)
-                pending |= more
+                more = self._note(future.result())
+                pending |= {pool.submit(_run_here, point) for point in more}
                 expected += len(more)
                 done += 1
             self._tell_progress(done, expected)
             if not self.keep_going and any(row.violations for row in self.rows.values()):
                 return
+
+    def _counted_points(self, pool: ProcessPoolExecutor) -> list[Point]:
+        """What counting leads to. One scenario after the other: a busy machine makes runs longer, and so the steps
+        that only time brings (polls, beats) more."""
+        found = []
+        for name in self.choice.scenarios:
+            result = pool.submit(_run_here, Point(name)).result()
+            found += self._note(result)
+        return [] if self.choice.count_only else found
 
     def _chosen(self) -> list[Point]:
         assert self.choice.at is not None
@@ -113,9 +128,8 @@ class Campaign:
             for role, fault in self.choice.kinds()
         ]
 
-    def _take(self, future: Future[Result], pool: ProcessPoolExecutor) -> set[Future[Result]]:
-        """Note a result; returns the runs that follow from it."""
-        result = future.result()
+    def _note(self, result: Result) -> list[Point]:
+        """Note a result; returns the points that follow from it."""
         row = self.rows.setdefault(result.point.scenario, Row())
         row.seconds += result.seconds
         row.tried += result.point.strike is not None
@@ -123,10 +137,6 @@ class Campaign:
         if result.wrong:
             row.violations += 1
             _say(told(result))
-        return {pool.submit(_run_here, point) for point in self._following(result)}
-
-    def _following(self, result: Result) -> list[Point]:
-        """The points that a result leads to."""
         strike, name = result.point.strike, result.point.scenario
         if strike is None:
             self._counted[name] = {role: len(steps) for role, steps in result.steps.items()}
@@ -172,7 +182,9 @@ def points_of(counted: Result, choice: Choice) -> list[Point]:
 def _numbers(steps: list[Step], fault: str, every: int) -> Iterable[int]:
     """The steps that the fault can hit: only a write is refused, and a child can only be killed while there is one."""
     for number, step in list(enumerate(steps, 1))[::every]:
-        if fits(fault, step.name, step.transaction) and (step.child or not fault.startswith("kill-child")):
+        if step.name and not fits(fault, step.name, step.transaction):
+            continue
+        if step.child or not fault.startswith("kill-child"):
             yield number
     yield len(steps) + 1
 
@@ -192,11 +204,17 @@ def _say(text: str) -> None:
     print(f"\r\033[K{text}" if sys.stdout.isatty() else text, flush=True)
 
 
-def _take_port(ports: Any) -> None:
+def _cache_bytecode(folder: str) -> None:
+    """Some thousand daemons are started: none is to compile its modules again, even where the environment says so."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = folder
+
+
+def _take_server(sockets: Any) -> None:
     """In a worker: the server that is its own."""
-    global _port
-    _port = ports.get()
+    global _server
+    _server = sockets.get()
 
 
 def _run_here(point: Point) -> Result:
-    return run(_port, point)
+    return run(_server, point)

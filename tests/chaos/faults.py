@@ -29,6 +29,8 @@ _WRITES = frozenset(
     b"BLMOVE LMOVE LPUSH RPUSH RPOP BRPOP LREM LTRIM SET INCR SADD SREM ZADD ZREM HSET HDEL HINCRBY"
     b" RENAME EXPIRE DEL EVAL EVALSHA".split()
 )
+# Where a command changes nothing, it is all one whether the server has carried it out: one of the two is tried.
+_AFTER_EFFECT = ("unanswered", "kill-child-after", "kill-supervisor-after")
 _WITHOUT_MEMORY = frozenset(b"RPOP BRPOP LREM LTRIM SREM ZREM HDEL RENAME EXPIRE DEL".split())
 
 
@@ -74,12 +76,14 @@ class Point:
 
 
 def fits(fault: str, name: bytes, transaction: bool) -> bool:
-    """Whether a fault makes sense at a command.
+    """Whether a fault of the proxy's makes sense at a command, and is not the same as another one there.
 
     Args:
         name: the command's.
         transaction: it is inside of one.
     """
+    if fault in _AFTER_EFFECT:
+        return name == b"EXEC" or (not transaction and name in (*_WRITES, b"CLIENT"))
     if fault == "oom":
         return name in _WRITES - _WITHOUT_MEMORY
     if fault == "readonly":

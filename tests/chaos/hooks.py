@@ -15,12 +15,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from cogworkerd.payload import Unparseable, parse
+from cogworkerd.payload import Unparseable, id_of_bytes, parse
 from cogworkerd.supervisor.slot import Slot
 from cogworkerd.worker.reports import Buffer, Report, Reporter, job_of
 
 from .faults import CHILD, READ, REPORT, Strike
-from .record import UNPARSEABLE, Counter, Happening, Record
+from .record import Counter, Happening, Record
 
 PLAN = "CHAOS_PLAN"
 """The environment variable that carries the plan."""
@@ -124,6 +124,8 @@ class Hooks:
             self._note(frames)
             if strike is not None and strike.fault.endswith("-after"):
                 self._kill(strike)
+        if self._doomed and any(kind is Report.PERFORMED for kind, _ in frames):
+            _die()
 
     def _before_report(self, reporter: Reporter, data: bytes, strike: Strike) -> None:
         if strike.fault == "deaf":
@@ -141,8 +143,6 @@ class Hooks:
                 self.record.add(Happening("started", self._jid, pid=os.getpid()))
             elif kind is Report.PERFORMED:
                 self.record.add(Happening("performed", self._jid, pid=os.getpid()))
-                if self._doomed:
-                    _die()
 
     def _kill(self, strike: Strike) -> None:
         """From a child: itself, or the supervisor."""
@@ -196,7 +196,7 @@ def _jid_of(raw: bytes) -> str:
     try:
         return str(parse(raw)["jid"])
     except Unparseable:
-        return UNPARSEABLE
+        return id_of_bytes(raw)
 
 
 def _die() -> NoReturn:

@@ -8,19 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from .jobs import Job
-from .places import Look
+from .places import UNOWNED, Look
 from .record import Happening
 
 MOST_LINES = 120
 MOST_WARNINGS = 20
 _OWN_TRACEBACKS = ("job.failed", "job.dead")
-_NEVER = (
-    "daemon.crashed",
-    "daemon.registered_anew",
-    "fetch.basic",
-    "job.vanished",
-    "key.quarantined",
-    "parked.unusable",
+_NEVER = frozenset(
+    ["daemon.crashed", "daemon.registered_anew", "fetch.basic", "job.vanished", "key.quarantined", "parked.unusable"]
 )
 """Events for which no scenario gives a reason."""
 
@@ -35,8 +30,8 @@ class Evidence:
         looks_blamed: ids of jobs that some look saw counted as orphaned.
         lines: of the logs of the daemons under test.
         supervisor_killed: the fault was its death.
-        predecessor: a daemon was killed as part of the scenario, whose jobs are blamed without knowledge.
         child_killed: a child's death was the fault, or a part of the scenario.
+        predecessor_killed: a daemon's death was a part of the scenario.
     """
 
     jobs: Sequence[Job]
@@ -45,8 +40,8 @@ class Evidence:
     looks_blamed: frozenset[str]
     lines: Lines
     supervisor_killed: bool
-    predecessor: bool
     child_killed: bool
+    predecessor_killed: bool
 
 
 def wrong_at_a_moment(jobs: Sequence[Job], seen: Look, happenings: list[Happening]) -> list[str]:
@@ -61,6 +56,8 @@ def wrong_at_a_moment(jobs: Sequence[Job], seen: Look, happenings: list[Happenin
         waits = bool(where) and where != ["dead"]
         if len(where) > 1:
             wrong.append(f"{job.jid} is in {len(where)} places: {', '.join(where)}")
+        if UNOWNED in where:
+            wrong.append(f"{job.jid} is lost: it is on the list of an identity that is not registered")
         if not where and (job.dead or not job.has_ended(happenings)):
             wrong.append(f"{job.jid} is lost: it is nowhere, and no run has come to its end")
         if job.lock and waits and seen.locks.get(job.lock) != job.jid:
@@ -132,8 +129,9 @@ def _miscounted(evidence: Evidence) -> list[str]:
 
 
 def _wrongly_blamed(evidence: Evidence) -> list[str]:
-    """Only a job whose own child died while it ran is counted; a dead daemon's jobs all are, since nobody knows."""
-    if evidence.supervisor_killed or evidence.predecessor:
+    """Only a job whose own child died while it ran is counted; what a dead daemon leaves is, too: nobody knows more."""
+    left = any(line["event"] == "recovery.done" for line in evidence.lines)
+    if left or evidence.supervisor_killed or evidence.predecessor_killed:
         return []
     logged = {
         line.get("jid", "")

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from cogworkerd.locks import lock_keys
+from cogworkerd.payload import id_of_bytes
 from cogworkerd.store.keys import Keys
 from tests.support import Client
 
-from .record import UNPARSEABLE, Happening
+from .record import Happening
 
 KEYS = Keys()
 QUEUE = "default"
@@ -66,7 +67,8 @@ def failed_before(name: str, *args: Any) -> Job:
 
 def unparseable() -> Job:
     """Bytes that are no job."""
-    return Job(UNPARSEABLE, '{"class": "short", "args": [', "", dead=True, failed=1)
+    raw = '{"class": "short", "args": ['
+    return Job(id_of_bytes(raw.encode()), raw, "", dead=True, failed=1)
 
 
 def push(client: Client, *jobs: Job) -> None:

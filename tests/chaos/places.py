@@ -7,10 +7,9 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
+from cogworkerd.payload import id_of_bytes
 from cogworkerd.store.keys import Keys
 from tests.support import Client
-
-from .record import UNPARSEABLE
 
 _LOOK = """
 local found = {}
@@ -33,6 +32,9 @@ _LOCK = _KEYS.unique("")
 _BLAME = _KEYS.orphanings("")
 _ATTEMPTS = _KEYS.attempts("")
 _THROUGHPUT = _KEYS.throughput(0.0).rpartition(":")[0]
+UNOWNED = "inprogress of nobody"
+"""The list of an identity that is not registered: nobody will ever look at it."""
+
 _PLACES = {
     _KEYS.retry: "retry",
     _KEYS.dead: "dead",
@@ -70,16 +72,18 @@ class Look:
 def look(client: Client) -> Look:
     """Look once; no command of anybody comes in between."""
     found = Look()
-    for key, held in client.eval(_LOOK, 0):
-        _take(found, key, held)
+    listing = dict(client.eval(_LOOK, 0))
+    owners = listing.get(_KEYS.inprogress_identities, [])
+    for key, held in listing.items():
+        _take(found, key, held, owners)
     return found
 
 
-def _take(found: Look, key: str, held: list[str]) -> None:
+def _take(found: Look, key: str, held: list[str], owners: list[str]) -> None:
     if key.startswith(_QUEUE):
         _place(found, "queue", held)
     elif key.startswith(_INPROGRESS):
-        _place(found, "inprogress", held)
+        _place(found, "inprogress" if key.removeprefix(_INPROGRESS) in owners else UNOWNED, held)
     elif key in _PLACES:
         _place(found, _PLACES[key], held)
     elif key.startswith(_LOCK):
@@ -105,8 +109,6 @@ def jid_of(entry: str) -> str:
     """The id of the job of an entry; a parked record holds it one level down."""
     try:
         job: Any = json.loads(entry)
-        if "set" in job and "payload" in job:
-            job = json.loads(job["payload"])
-        return UNPARSEABLE if job["class"] == UNPARSEABLE else str(job["jid"])
-    except (ValueError, TypeError, KeyError):
-        return UNPARSEABLE
+    except ValueError:
+        return id_of_bytes(entry.encode())
+    return jid_of(job["payload"]) if "payload" in job else str(job["jid"])

@@ -12,9 +12,6 @@ from dataclasses import asdict, dataclass
 from enum import IntEnum
 from pathlib import Path
 
-UNPARSEABLE = "(unparseable)"
-"""What bytes that are no job are called in the record: they have no id."""
-
 
 @dataclass(frozen=True)
 class Happening:
@@ -53,6 +50,8 @@ class Record:
         os.ftruncate(self._lock, mmap.PAGESIZE)
         self._map = mmap.mmap(self._lock, mmap.PAGESIZE)
         self._fields = memoryview(self._map).cast("Q")
+        self._parsed: list[Happening] = []
+        self._parsed_bytes = 0
 
     def close(self) -> None:
         self._fields.release()
@@ -67,7 +66,13 @@ class Record:
         os.write(self._happenings, json.dumps(asdict(happening)).encode() + b"\n")
 
     def all(self) -> list[Happening]:
-        return [Happening(**json.loads(line)) for line in self._file.read_bytes().splitlines()]
+        """Everything so far. Each line is parsed once."""
+        with self._file.open("rb") as file:
+            file.seek(self._parsed_bytes)
+            lines = file.read()
+        self._parsed += [Happening(**json.loads(line)) for line in lines.splitlines()]
+        self._parsed_bytes += len(lines)
+        return list(self._parsed)
 
     # ---- counters ---------------------------------------------------------------------------------------
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from cogworkerd.store import scripts
 
 from .faults import Point
 from .jobs import KEYS, Job, failed_before, job, unparseable
-from .stage import Result, Stage, Violated
+from .stage import Result, Stage
+from .watch import Violated
 
 
 @dataclass(frozen=True)
@@ -29,11 +31,11 @@ class Scenario:
     shutdown_timeout: float = 5.0
 
 
-def run(port: int, point: Point) -> Result:
-    """Play a scenario with one fault, or none, on the server of this port."""
+def run(server: Path, point: Point) -> Result:
+    """Play a scenario with one fault, or none, on the server of this socket."""
     scenario = SCENARIOS[point.scenario]
     began = time.monotonic()
-    with Stage(port, point, scenario.slots, ("--shutdown-timeout", str(scenario.shutdown_timeout))) as stage:
+    with Stage(server, point, scenario.slots, ("--shutdown-timeout", str(scenario.shutdown_timeout))) as stage:
         broken = ""
         try:
             scenario.play(stage)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import resource
 import shutil
 import signal
 import sys
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.chaos.soak_audit import Tally, audit, tell
-from tests.chaos.soak_faults import Faults
+from tests.chaos.soak_faults import CRASH, Faults
 from tests.chaos.soak_findings import Findings
 from tests.chaos.soak_fleet import Fleet
 from tests.chaos.soak_producer import Producer
@@ -48,7 +49,7 @@ class Soak:
         (self._folder / "marks").mkdir()
         self._findings = Findings()
         self._record = Record(self._folder / "record")
-        self._server = JobServer(options.server)
+        self._server = JobServer(options.server, self._folder / "server.log")
         seed = options.seed
         self._fleet = Fleet(
             options.daemons,
@@ -63,6 +64,7 @@ class Soak:
             self._server,
             self._fleet,
             self._record,
+            self._findings,
             random.Random(f"{seed} faults"),
             options.damage,
             options.pause,
@@ -145,7 +147,7 @@ class Soak:
 
     def _lines_allowed(self) -> int:
         counts = self._faults.counts
-        of_server = sum(counts[name] for name in ("server killed", "server suspended", "memory full"))
+        of_server = sum(counts[name] for name in ("server killed", "server suspended", "memory full", CRASH))
         of_lines = counts["lines cut"] + counts["writes paused"]
         others = sum(counts.values()) - of_server - of_lines
         doomed = self._producer.kinds["doomed"]
@@ -200,7 +202,7 @@ class Soak:
                 if what:
                     self._findings.add("in time", f"not within {within:g} s: {what}")
                 return False
-            self._faults.agenda.run_due()
+            self._faults.tend()
             self._watch()
             time.sleep(TURN)
         return True
@@ -242,6 +244,7 @@ class Soak:
             yield f"fault: {name}", count
         yield "daemons", f"{self._fleet.started} started, {past.stopped} stopped with 0"
         yield "memory of supervisors", _memory(past.weights)
+        yield "memory of the soak", f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss} KiB at most"
         yield "loud log lines", f"{sum(past.loud.values())} of {self._lines_allowed()} allowed"
         for event, count in past.loud.most_common(8):
             yield f"log: {event}", count

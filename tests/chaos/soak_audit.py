@@ -178,9 +178,11 @@ def _not_again(story: Story, context: Context) -> Iterator[str]:
             yield from (f"[{line}] after [{settled[attempt]}]" for attempt in settled if attempt >= line.attempt)
             for attempt in [attempt for attempt in performed if attempt >= line.attempt]:
                 before = performed.pop(attempt)
+                if attempt in settled:
+                    continue
                 if context.may_run_again(before, line):
                     context.tally.excused += 1
-                elif attempt not in settled:
+                else:
                     yield f"[{line}] after [{before}], whose supervisor lived"
 
 

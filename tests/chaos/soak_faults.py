@@ -11,8 +11,9 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
+from tests.chaos.soak_findings import Findings
 from tests.chaos.soak_fleet import Fleet, Member, signal_to
-from tests.chaos.soak_record import Record
+from tests.chaos.soak_record import Record, clock_text
 from tests.chaos.soak_server import KEYS, QUEUES, JobServer
 
 Action = Callable[[], bool]
@@ -21,6 +22,7 @@ LONGEST = 8.0
 """Seconds; no suspension and no refusal lasts longer. A daemon that is cut off for its presence' 60 s is taken for dead
 and its jobs run twice: that is no fault of its own."""
 
+CRASH = "server crashed"
 _TRY_AGAIN = 0.3
 _CALM = 6.0
 _MOST_TROUBLE = 20.0
@@ -50,7 +52,7 @@ class Agenda:
             Whether all of it was done within so many seconds.
         """
         deadline = time.monotonic() + within
-        self._waiting = [(0.0, number, action) for _, number, action in self._waiting]
+        self._waiting = sorted((0.0, number, action) for _, number, action in self._waiting)
         while self._waiting and time.monotonic() < deadline:
             self.run_due()
             time.sleep(0.05)
@@ -73,6 +75,7 @@ class Faults:
         server: JobServer,
         fleet: Fleet,
         record: Record,
+        findings: Findings,
         chance: random.Random,
         damage: str,
         mean_pause: float,
@@ -83,6 +86,7 @@ class Faults:
         self._server = server
         self._fleet = fleet
         self._record = record
+        self._findings = findings
         self._chance = chance
         self._damage = damage
         self._mean_pause = mean_pause
@@ -92,16 +96,30 @@ class Faults:
 
     def turn(self) -> None:
         """Do what is due; inject the next fault if its time has come."""
-        self.agenda.run_due()
+        self.tend()
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + self._chance.expovariate(1 / self._mean_pause)
         name = self._chance.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
         hit = _KINDS[name](self)
         if hit:
-            self.counts[name] += 1
-            self._fleet.troubles += name in _TROUBLES
-            self._record.note(name.replace(" ", "-"), detail=hit)
+            self._count(name, hit)
+
+    def _count(self, name: str, what: str) -> None:
+        self.counts[name] += 1
+        self._fleet.troubles += name in _TROUBLES
+        self._record.note(name.replace(" ", "-"), detail=what)
+
+    def tend(self) -> None:
+        """Do what is due. A server that has crashed of itself is started again, as its supervisor would: it loses
+        nothing, but whoever brings a server down by his commands does harm to others, so that it counts."""
+        self.agenda.run_due()
+        if self._server.died:
+            words = self._server.last_words()
+            self._count(CRASH, words)
+            self._findings.add("the server lives", f"{clock_text(time.time())} it has ended by itself: {words}")
+            self._server.kill()
+            self.agenda.later(1.0, self._server.restart)
 
     def undo_all(self) -> bool:
         """Mend everything."""
@@ -307,7 +325,7 @@ _KINDS: dict[str, Callable[[Faults], str]] = {
 }
 """Each answers what it did, or "" where it could not be done now."""
 
-_TROUBLES = ("server killed", "server suspended", "lines cut", "memory full", "writes paused", "key damaged")
+_TROUBLES = ("server killed", "server suspended", "lines cut", "memory full", "writes paused", "key damaged", CRASH)
 
 _WEIGHTS = {
     "child killed": 12,

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -72,7 +73,7 @@ class Member:
     def children(self) -> list[int]:
         """The pids of its living slots."""
         with contextlib.suppress(psutil.Error):
-            return [child.pid for child in psutil.Process(self.process.pid).children() if _is_slot(child)]
+            return [child.pid for child in psutil.Process(self.process.pid).children() if _is_slot(child.pid)]
         return []
 
     def weigh(self) -> None:
@@ -88,13 +89,11 @@ class Past:
     Attributes:
         logs: label and log of each.
         left_jobs: labels of those that stopped and could not settle or hand back everything.
-        sessions: their session ids: every process that they started is in one.
         weights: of each supervisor the KiB when it was ready and at the end.
     """
 
     logs: dict[str, Path] = field(default_factory=dict)
     left_jobs: set[str] = field(default_factory=set)
-    sessions: set[int] = field(default_factory=set)
     weights: list[tuple[int, int]] = field(default_factory=list)
     loud: Counter[str] = field(default_factory=Counter)
     events: Counter[str] = field(default_factory=Counter)
@@ -110,6 +109,7 @@ class Fleet:
         chance: chooses options, and who is hit.
 
     Attributes:
+        started: how many daemons there have been.
         troubles: how many troubles the server has had so far; the faults count them.
     """
 
@@ -119,21 +119,18 @@ class Fleet:
         self.size = size
         self.past = Past()
         self.members: list[Member] = []
+        self.started = 0
+        self.troubles = 0
         self._folder = folder
         self._url = url
         self._record = record
         self._findings = findings
         self._chance = chance
         self._level = level
-        self.troubles = 0
-        self._started = 0
+        self._sessions: set[int] = set()
         self._next_weighing = 0.0
 
     # ---- who is there -----------------------------------------------------------------------------------
-
-    @property
-    def started(self) -> int:
-        return self._started
 
     @property
     def current(self) -> list[Member]:
@@ -149,8 +146,8 @@ class Fleet:
         )
 
     def any_child(self) -> int | None:
-        """Some child of a daemon that lives."""
-        pids = [pid for member in self.members if member.alive for pid in member.children()]
+        """Some child, perhaps one whose supervisor is dead already."""
+        pids = [pid for pid in self.processes() if _is_slot(pid)]
         return self._chance.choice(pids) if pids else None
 
     # ---- orders -----------------------------------------------------------------------------------------
@@ -162,8 +159,8 @@ class Fleet:
         return True
 
     def _start(self, place: int) -> None:
-        self._started += 1
-        label, slots = f"d{self._started}", self._chance.choice((2, 3))
+        self.started += 1
+        label, slots = f"d{self.started}", self._chance.choice((2, 3))
         log = self._folder / f"{label}.log"
         with log.open("ab") as output:
             process = subprocess.Popen(
@@ -176,7 +173,7 @@ class Fleet:
                 start_new_session=True,
             )
         self.past.logs[label] = log
-        self.past.sessions.add(process.pid)
+        self._sessions.add(process.pid)
         self.members.append(Member(label, place, slots, process, LogReader(log), self.troubles))
         self._record.note("daemon", daemon=label, detail=f"pid {process.pid}, {slots} slots")
 
@@ -251,6 +248,7 @@ class Fleet:
                 self.kill(member)
         if weighing:
             self._next_weighing = time.monotonic() + 5.0
+        self._forget_empty_sessions()
 
     def _report_problems(self, member: Member) -> None:
         for reason, text in member.log.take_problems():
@@ -292,13 +290,18 @@ class Fleet:
                 )
 
     def processes(self) -> list[int]:
-        """Every living process that some daemon of this soak has started, itself included."""
+        """Every living process that some daemon of this soak has started, itself included: each daemon has a session of
+        its own, which its children share for good."""
         found = []
-        for pid in psutil.pids():
-            with contextlib.suppress(OSError, psutil.Error):
-                if os.getsid(pid) in self.past.sessions and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        for pid, session in _sessions():
+            with contextlib.suppress(psutil.Error):
+                if session in self._sessions and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
                     found.append(pid)
         return found
+
+    def _forget_empty_sessions(self) -> None:
+        """Numbers come again: a session that nobody is in any more may soon be somebody else's."""
+        self._sessions &= {session for _, session in _sessions()}
 
     def close(self) -> None:
         """Leave nothing behind, whatever has happened."""
@@ -309,13 +312,22 @@ class Fleet:
                 member.process.wait(10)
 
 
+def _sessions() -> Iterator[tuple[int, int]]:
+    """Every process with its session."""
+    for pid in psutil.pids():
+        with contextlib.suppress(OSError):
+            yield pid, os.getsid(pid)
+
+
 def signal_to(pid: int, number: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
 
 
-def _is_slot(process: psutil.Process) -> bool:
+def _is_slot(pid: int) -> bool:
+    """Whether it is a living child of a daemon, by its title."""
     try:
+        process = psutil.Process(pid)
         return process.status() != psutil.STATUS_ZOMBIE and "cogworkerd:slot" in " ".join(process.cmdline())
     except psutil.Error:
         return False

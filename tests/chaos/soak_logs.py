@@ -11,6 +11,9 @@ OF_JOBS = ("job.failed", "job.dead", "job.unparseable")
 """Lines that jobs of the soak cause by design, however calm the server is."""
 
 _FATAL = ("daemon.crashed", "daemon.registered_anew", "child.boot_failed", "child.hook_failed", "job.hook_failed")
+_OF_THE_SOAK = ("WRONGTYPE", "NoScriptError")
+"""Errors that faults of ours cause: a damaged key; scripts that are forgotten between their loading and their call."""
+
 _LOUD = ("warning", "error")
 _OUTAGE_BEGINS = ("redis.away", "redis.refusing")
 _CHUNK = 2**20
@@ -76,8 +79,8 @@ def _strange(event: str, line: dict[str, Any]) -> str:
         return event
     if trace and not (event in OF_JOBS and trace.rstrip().rpartition("\n")[2].startswith("SoakFailure:")):
         return "a traceback that is not a job's own"
-    if event == "redis.error" and "WRONGTYPE" not in str(line.get("error")):
+    if event == "redis.error" and not any(words in str(line.get("error")) for words in _OF_THE_SOAK):
         return "an error of the server that is not its trouble"
-    if event == "job.stray" and line.get("result") not in ("requeued", "gone", "void"):
-        return "a stray that was not requeued"
+    if event == "job.stray" and line.get("result") not in ("requeued", "gone", "void", "buried"):
+        return "a stray that was not placed"
     return ""

@@ -63,15 +63,15 @@ class Producer(threading.Thread):
         app.use(combine(Layer("the soak", {"redis_url": server.url})).settings)
 
     def run(self) -> None:
-        kinds = list(self._kinds)
-        weights = [weight for weight, _ in self._kinds.values()]
+        kinds = list(_KINDS)
+        weights = [weight for weight, _ in _KINDS.values()]
         try:
             while not self._stop_asked.wait(self._chance.expovariate(self._rate)):
                 if self.backlog > MOST_WAITING:
                     self._stop_asked.wait(0.5)
                     continue
                 kind = self._chance.choices(kinds, weights)[0]
-                self._kinds[kind][1](self, kind)
+                _KINDS[kind][1](self, kind)
         except BaseException as error:
             self.fault = error  # the soak ends with it; a thread's own traceback would be lost among other lines
 
@@ -92,6 +92,11 @@ class Producer(threading.Thread):
 
     def _long(self, kind: str) -> None:
         seconds = self._chance.uniform(0.0, 3.0)
+        self._push(kind, DONE, lambda: work.using(queue=self._queue()).enqueue(seconds))
+
+    def _slow(self, kind: str) -> None:
+        """Longer than the shortest drain and the kill behind it."""
+        seconds = self._chance.uniform(4.0, 7.0)
         self._push(kind, DONE, lambda: work.using(queue=self._queue()).enqueue(seconds))
 
     def _flaky(self, kind: str) -> None:
@@ -138,19 +143,6 @@ class Producer(threading.Thread):
             kind, expected, jid, lambda: self._raw.eval(_PUSH_WITH_LOCK, 2, KEYS.queue(queue), lock, raw, jid)
         )
 
-    _kinds: dict[str, tuple[float, Callable[[Producer, str], None]]] = {  # noqa: RUF012 - a table, never changed
-        "quick": (52, _quick),
-        "many": (1, _many),
-        "long": (5, _long),
-        "flaky": (10, _flaky),
-        "fatal": (3, _fatal),
-        "async": (10, _async),
-        "scheduled": (8, _scheduled),
-        "doomed": (0.2, _doomed),
-        "unparseable": (2, _unparseable),
-        "unique": (9, _unique),
-    }
-
     def _queue(self) -> str:
         return self._chance.choice(QUEUES)
 
@@ -191,3 +183,19 @@ class Producer(threading.Thread):
         self._record.note(verdict, jid, detail=f"{expected} {kind}")
         self.verdicts[verdict] += 1
         self.kinds[kind] += 1
+
+
+_KINDS: dict[str, tuple[float, Callable[[Producer, str], None]]] = {
+    "quick": (52, Producer._quick),
+    "many": (1, Producer._many),
+    "long": (5, Producer._long),
+    "slow": (0.3, Producer._slow),
+    "flaky": (10, Producer._flaky),
+    "fatal": (3, Producer._fatal),
+    "async": (10, Producer._async),
+    "scheduled": (8, Producer._scheduled),
+    "doomed": (0.2, Producer._doomed),
+    "unparseable": (2, Producer._unparseable),
+    "unique": (9, Producer._unique),
+}
+"""Each kind of job with its weight and what pushes one."""

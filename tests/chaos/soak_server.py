@@ -6,6 +6,7 @@ import contextlib
 import json
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import redis
@@ -19,6 +20,7 @@ from tests.support import Server
 QUEUES = ("default", "mail", "low")
 KEYS = Keys()
 _ASIDE = "soak:aside:"
+_LAST_WORDS = ("Guru Meditation", "==>", "crashed by signal")
 _PATIENCE = 0.5
 _BATCH = 500
 
@@ -58,12 +60,16 @@ return 1
 class JobServer:
     """One server whose acknowledged writes survive its death.
 
+    Args:
+        log: file for its own log.
+
     Attributes:
-        up: it runs and is not suspended.
+        up: it should be running, and is not suspended.
     """
 
-    def __init__(self, kind: str) -> None:
-        self._server = Server(kind, "--appendonly", "yes", "--appendfsync", "always")
+    def __init__(self, kind: str, log: Path) -> None:
+        self._log = log
+        self._server = Server(kind, "--appendonly", "yes", "--appendfsync", "always", "--logfile", str(log))
         self.url = self._server.url
         self.port = self._server.port
         self.up = True
@@ -86,9 +92,20 @@ class JobServer:
         self.up = False
         self._server.stop()
 
+    @property
+    def died(self) -> bool:
+        """It has ended though nobody here has killed it."""
+        return self.up and not self._runs
+
+    def last_words(self) -> str:
+        """What its log says about its last crash; "" if it has nothing to say."""
+        with self._log.open(encoding="utf-8", errors="replace") as file:
+            found = [line.strip() for line in file if any(words in line for words in _LAST_WORDS)]
+        return found[-1] if found else ""
+
     def restart(self) -> bool:
         """Start it again with the data it had, if it does not run. Waits until it answers."""
-        if self._server.process is None or self._server.process.poll() is not None:
+        if not self._runs:
             self._server.start()
         self.up = True
         return True
@@ -98,14 +115,18 @@ class JobServer:
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> bool:
-        """Let it go on, unless it was killed meanwhile."""
+        """Let it go on."""
         self._signal(signal.SIGCONT)
-        self.up = self._server.process is not None and self._server.process.poll() is None
+        self.up = True
         return True
 
+    @property
+    def _runs(self) -> bool:
+        return self._server.process is not None and self._server.process.poll() is None
+
     def _signal(self, number: int) -> None:
-        if self._server.process is not None and self._server.process.poll() is None:
-            self._server.process.send_signal(number)
+        if self._server.process is not None:
+            self._server.process.send_signal(number)  # which looks whether it has ended
 
     def command(self, *words: str | int) -> bool:
         """Send one command.

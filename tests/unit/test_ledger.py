@@ -91,10 +91,12 @@ BODIES = {
     Report.FINISHED: bytes((Result.SETTLED,)),
     Report.TROUBLE: b"WRONGTYPE",
     Report.UNRELEASED: b"[]",
+    Report.UNANSWERED: b"",
 }
 
 # P1: READY, (IDLE | STARTED, PERFORMED, FINISHED)*; CONNECTED comes on every connect, TROUBLE after a fetch that was
 # refused. What is missing is an error.
+ANY_TIME = (Report.CONNECTED, Report.TROUBLE, Report.UNRELEASED, Report.UNANSWERED)
 AFTERWARDS = {
     (SlotPhase.FORKED, Report.READY): SlotPhase.IDLE,
     (SlotPhase.IDLE, Report.IDLE): SlotPhase.IDLE,
@@ -102,7 +104,11 @@ AFTERWARDS = {
     (SlotPhase.IDLE, Report.RETURNED): SlotPhase.IDLE,
     (SlotPhase.STARTED, Report.PERFORMED): SlotPhase.PERFORMED,
     (SlotPhase.PERFORMED, Report.FINISHED): SlotPhase.IDLE,
-    **{(each, kind): each for each in SlotPhase for kind in (Report.CONNECTED, Report.TROUBLE, Report.UNRELEASED)},
+    **{
+        (each, kind): each
+        for each in SlotPhase
+        for kind in (Report.CONNECTED, Report.TROUBLE, Report.UNRELEASED, Report.UNANSWERED)
+    },
 }
 
 
