@@ -276,7 +276,8 @@ class Crew:
         if record is None or not record.client_id:
             return
         try:
-            await self._link.redis.execute_command("CLIENT", "UNBLOCK", record.client_id)
+            # With ERROR: without it, Redis 7.0 crashes if the client waits for the end of a CLIENT PAUSE.
+            await self._link.redis.execute_command("CLIENT", "UNBLOCK", record.client_id, "ERROR")
         except SERVER_TROUBLE:
             pass
 

@@ -70,9 +70,9 @@ class Channel:
         connection.send_packed_command(connection.pack_commands(commands))
         try:
             job = connection.read_response(disable_decoding=True, timeout=block + BLOCK_MARGIN)
-        except redis.exceptions.ResponseError:
-            self._read_ignoring_refusal()
-            raise
+        except redis.exceptions.ResponseError as error:
+            self._raise_unless_woken(error)
+            job = None
         return job, self._read_ignoring_refusal() == 1
 
     def wait_for_any(self, queue_keys: Sequence[str], paused_key: str, block: float) -> tuple[Any, Any]:
@@ -86,10 +86,16 @@ class Channel:
         connection.send_packed_command(connection.pack_commands(commands))
         try:
             popped = connection.read_response(disable_decoding=True, timeout=math.ceil(block) + BLOCK_MARGIN)
-        except redis.exceptions.ResponseError:
-            self._read_ignoring_refusal()
-            raise
+        except redis.exceptions.ResponseError as error:
+            self._raise_unless_woken(error)
+            popped = None
         return popped, self._read_ignoring_refusal()
+
+    def _raise_unless_woken(self, error: redis.exceptions.ResponseError) -> None:
+        """The wait ended without a job, if the supervisor ended it; any other refusal is raised."""
+        if not str(error).startswith("UNBLOCKED"):
+            self._read_ignoring_refusal()
+            raise error
 
     def drop_if_stale(self) -> None:
         """Notice a line that was closed while a job ran, before something is sent on it."""

@@ -428,3 +428,15 @@ def test_signals_while_the_server_cannot_be_reached_at_boot_are_kept(
         eventually(lambda: witness.hget("t:end", "1") == "1")
         assert running.stop() == 0
         nothing_left(running, client)
+
+
+def test_a_stop_while_the_server_pauses_writes_leaves_the_server_alive(
+    daemon: Start, server: Server, client: Client
+) -> None:
+    """Redis 7.0 crashes on a CLIENT UNBLOCK without ERROR of a client whose command waits for the end of a pause."""
+    running = daemon("-c", "2").ready()
+    client.execute_command("CLIENT", "PAUSE", 1500, "WRITE")
+    pid = client.info("server")["process_id"]
+    assert running.stop() == 0
+    assert client.info("server")["process_id"] == pid
+    running.clean_log()
