@@ -96,7 +96,8 @@ class Poller:
             try:
                 job, queue = _requeued(entry, now)
             except Unparseable as problem:
-                await self._try_to_bury(key, entry, str(problem), now)
+                # The time of each burial makes entries of equal bytes two entries of dead.
+                await self._try_to_bury(key, entry, str(problem), time.time())
                 continue
             if batch and size + len(job) > _BATCH_BYTES:
                 await self._move_batch(key, batch, now)
