@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import redis.exceptions
 
@@ -22,6 +23,22 @@ class DeferredReleases:
         self._link = link
         self._log = log
         self._waiting: dict[tuple[str, str], Unreleased] = {}
+
+    async def call(self, call: scripts.Call, owner: str) -> Any:
+        """Run a script that may release locks, and remember those that it could not.
+
+        Args:
+            owner: jid of the job whose locks they are.
+
+        Returns:
+            The script's answer.
+
+        Raises:
+            RedisError, OSError: the server's trouble.
+        """
+        answer, unreleased = scripts.split_answer(await self._link.call(call), owner)
+        self.add(unreleased)
+        return answer
 
     def add(self, locks: Iterable[Unreleased]) -> None:
         """Remember locks. One that can never be released, since its key holds another type, is dropped."""

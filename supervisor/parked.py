@@ -109,12 +109,11 @@ class ParkedRecords:
         jid, locks = _held(record.payload, self._keys)
         call = scripts.file_parked(self._keys, raw, record.target, record.score, record.payload, jid, locks, now)
         try:
-            filed, unreleased = scripts.split_answer(await self._link.call(call), jid)
+            filed = await self._deferred.call(call, jid)
         except redis.exceptions.ResponseError as error:
             self._link.failed("file parked", error)
             return False
         self._link.worked("file parked")
-        self._deferred.add(unreleased)
         if filed:
             self._log.emit(events.PARKED_FILED, jid=jid, set=record.target)
         return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import redis.exceptions
 
@@ -122,17 +122,16 @@ class Reconciler:
             await self._file_vanished(item)
             return
         done = settlement_of(item.raw, item.queue, item.outcome, self._keys)
-        answer = self._answer(await self._link.call(self._settle_call(done)), done.jid)
+        answer = await self._answer(self._settle_call(done), done.jid)
         self._ledger.settled(item)
         self._log.emit(events.SETTLED_BY_SUPERVISOR, jid=done.jid, result=answer)
 
     def _settle_call(self, done: Settlement) -> scripts.Call:
         return scripts.settle(self._keys, self._identity, done, time.time())
 
-    def _answer(self, reply: Any, jid: str) -> str:
-        answer, unreleased = scripts.split_answer(reply, jid)
-        self._deferred.add(unreleased)
-        return str(answer.decode())
+    async def _answer(self, call: scripts.Call, jid: str) -> str:
+        answer: bytes = await self._deferred.call(call, jid)
+        return answer.decode()
 
     async def _file_vanished(self, item: Unsettled) -> None:
         """The server has lost this entry (a failover to a replica that did not have it); the failure is still ours."""
@@ -175,7 +174,7 @@ class Reconciler:
         queue = queue_for(orphan.raw, orphan.queue)
         reason = f"the process that ran it died {self._max_orphanings + 1} times; last by {orphan.reason}"
         burial = burial_of(orphan.raw, queue, reason, self._keys, now)
-        return self._answer(await self._link.call(self._requeue_call(orphan, queue, burial, now)), burial.jid)
+        return await self._answer(self._requeue_call(orphan, queue, burial, now), burial.jid)
 
     def _requeue_call(self, orphan: Orphan, queue: str, burial: scripts.Burial, now: float) -> scripts.Call:
         return scripts.requeue(

@@ -226,9 +226,7 @@ class Recovery:
             await self._bury(scripts.complete_burial(self._keys, raw, burial, now), burial.jid)
 
     async def _bury(self, call: scripts.Call, jid: str) -> None:
-        filed, unreleased = scripts.split_answer(await self._link.call(call), jid)
-        self._deferred.add(unreleased)
-        if filed:
+        if await self._deferred.call(call, jid):
             self._log.emit(events.JOB_BURIED, jid=jid, set=self._keys.dead)
 
     def _burial(self, raw: bytes, now: float) -> scripts.Burial:

@@ -197,11 +197,16 @@ def requeue(
     burial: Burial,
     now: float,
 ) -> Call:
-    return Call(
-        REQUEUE,
-        [
-            keys.inprogress(identity),
-            keys.look(identity),
+    job_keys, job_args = _requeue_arguments(keys, queue, blame, max_orphanings, burial, now)
+    return Call(REQUEUE, [keys.inprogress(identity), keys.look(identity), *job_keys], [raw, look_number, *job_args])
+
+
+def _requeue_arguments(
+    keys: Keys, queue: str, blame: bool, max_orphanings: int, burial: Burial, now: float
+) -> tuple[Sequence[str], Sequence[Argument]]:
+    """What a requeue needs whether a list holds the job or not."""
+    return (
+        (
             keys.queue(queue),
             keys.queues,
             keys.orphanings(burial.jid),
@@ -210,10 +215,8 @@ def requeue(
             keys.throughput(now),
             keys.attempts(burial.jid),
             *burial.locks,
-        ],
-        [
-            raw,
-            look_number,
+        ),
+        (
             queue,
             int(blame),
             max_orphanings,
@@ -222,7 +225,7 @@ def requeue(
             repr(burial.outcome.score),
             burial.outcome.payload,
             burial.outcome.attempt,
-        ],
+        ),
     )
 
 
@@ -382,27 +385,5 @@ def basic_fetch(keys: Keys, queues: Sequence[str], queue_keys: Sequence[str]) ->
 def basic_requeue(
     keys: Keys, raw: bytes, queue: str, blame: bool, max_orphanings: int, burial: Burial, now: float
 ) -> Call:
-    return Call(
-        BASIC_REQUEUE,
-        [
-            keys.queue(queue),
-            keys.queues,
-            keys.orphanings(burial.jid),
-            keys.dead,
-            keys.failed,
-            keys.throughput(now),
-            keys.attempts(burial.jid),
-            *burial.locks,
-        ],
-        [
-            raw,
-            queue,
-            int(blame),
-            max_orphanings,
-            ORPHANINGS_TTL,
-            burial.jid,
-            repr(burial.outcome.score),
-            burial.outcome.payload,
-            burial.outcome.attempt,
-        ],
-    )
+    job_keys, job_args = _requeue_arguments(keys, queue, blame, max_orphanings, burial, now)
+    return Call(BASIC_REQUEUE, job_keys, [raw, *job_args])

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
+import redis
 
+from cogworkerd import App
 from tests.support import ROOT, Client, Daemon, Server, eventually, inprogress, push_raw
 
 Start = Callable[..., Daemon]
@@ -74,10 +78,6 @@ def test_a_daemon_with_the_documented_rights_does_its_work(
 
 
 def test_an_application_with_the_documented_rights_enqueues_and_reads_nothing(ruled: Server) -> None:
-    import redis
-
-    from cogworkerd import App
-
     app = App(url(ruled, "shop"))
 
     @app.job(name="book")
@@ -94,9 +94,6 @@ def test_an_application_with_the_documented_rights_enqueues_and_reads_nothing(ru
 
 
 def test_check_is_content_with_the_documented_rights(ruled: Server) -> None:
-    import subprocess
-    import sys
-
     command = [sys.executable, "-m", "cogworkerd", "check", "jobs:app", "--app-dir", str(ROOT / "tests" / "apps")]
     env = {**os.environ, "COGWORKERD_REDIS_URL": url(ruled, "cogworkerd"), "WITNESS_URL": ruled.url}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=env, cwd=ROOT)

@@ -1,20 +1,6 @@
--- Included by basic_fetch.lua and basic_settle_and_fetch.lua: takes one job from the first queue that has one, paused
--- queues skipped. From then on only the child that asked has it.
--- first_key: index in KEYS of the paused set; the queues follow it. first_name: index in ARGV of the first queue's name.
--- Answers {index of the queue, job}; {0, "", name ...} when all are empty, with the names of the paused ones; {-2, error} when no queue gave a job and one could
--- not be read.
+-- Included by basic_fetch.lua and basic_settle_and_fetch.lua: pops one job; from then on only the child that asked has it.
+-- Answers as looking.lua says.
 
 local function fetch(first_key, first_name)
-  local problem, paused = nil, {}
-  for i = first_key + 1, #KEYS do
-    if redis.pcall('SISMEMBER', KEYS[first_key], ARGV[first_name + i - first_key - 1]) == 1 then
-      paused[#paused + 1] = ARGV[first_name + i - first_key - 1]
-    else
-      local job = redis.pcall('RPOP', KEYS[i])
-      if type(job) == 'string' then return {i - first_key, job} end
-      if type(job) == 'table' then problem = problem or job.err end
-    end
-  end
-  if problem then return {-2, problem} end
-  return {0, '', unpack(paused)}
+  return look(first_key, first_name, function(queue) return redis.pcall('RPOP', queue) end)
 end

@@ -6,6 +6,7 @@
 --@include release
 --@include statistics
 --@include basic_settling
+--@include looking
 --@include basic_fetching
 
 local result = with_unreleased(settle())

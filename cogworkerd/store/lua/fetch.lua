@@ -4,6 +4,7 @@
 --      3 set     paused_queues
 --      4... list the queues to look at, first one first
 -- Answers as fetching.lua says.
+--@include looking
 --@include fetching
 
 return fetch(3, 2)

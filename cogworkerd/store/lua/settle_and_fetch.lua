@@ -6,6 +6,7 @@
 --@include release
 --@include statistics
 --@include settling
+--@include looking
 --@include fetching
 
 local result = with_unreleased(settle())

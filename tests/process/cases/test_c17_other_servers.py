@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -30,8 +31,6 @@ def do_fifty(client: Client, witness: Client) -> None:
 
 
 def presence(client: Client) -> dict[str, Any]:
-    import json
-
     (identity,) = client.smembers("cogworker:processes")
     return dict(json.loads(client.hget(f"cogworker:process:{identity}", "info")))
 
