@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import Client, Daemon, Server, eventually, push_raw
+from tests.support import Client, Daemon, Server, _free_port, eventually, push_raw
 
 Start = Callable[..., Daemon]
 JOBS = 50
@@ -77,7 +77,8 @@ def test_c17_a_server_that_does_not_tell_about_itself_is_used(
 
 
 def test_c17_a_cluster_is_refused_in_one_line(daemon: Start, special: Callable[..., Server]) -> None:
-    server = special("--cluster-enabled", "yes")
+    # The default port of its bus, 10,000 further up, is none for most free ports.
+    server = special("--cluster-enabled", "yes", "--cluster-port", str(_free_port()))
     with server.client() as client:
         client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
     running = daemon("-c", "2", url=server.url)
