@@ -362,7 +362,7 @@ def test_term_to_a_child_ends_it_after_its_job_and_it_is_replaced(
         os.kill(pid, signal.SIGTERM)
     eventually(lambda: len(running.children()) == 2 and not before & set(running.child_pids()), 10)
     assert witness.lrange("t:p:done", 0, -1) == [str(busy)]
-    assert {line["child"] for line in running.lines("child.left")} == {busy, idle}
+    eventually(lambda: {line["child"] for line in running.lines("child.left")} == {busy, idle})
     push_raw(client, "book", 1)
     eventually(lambda: witness.hget("t:end", "1") == "1")
     assert witness.lrange("t:p", 0, -1) == [str(busy)]
