@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import os
@@ -13,7 +14,10 @@ from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
 from cogworkerd import payload as payloads
 from cogworkerd.client import Client, Push
+from cogworkerd.context import JobContext
 from cogworkerd.job import Call, Job, JobOptions, Options, check_options, due_at, due_in
+from cogworkerd.locks import JobLocks, Locks
+from cogworkerd.middleware import Chain, Middleware, PendingJob
 from cogworkerd.settings import Layer, Settings, combine, environment_layers
 from cogworkerd.store.keys import Keys
 
@@ -21,6 +25,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 ChildHook = Callable[[], None]
 C = TypeVar("C", bound=ChildHook)
+M = TypeVar("M", bound=Middleware[Any])
 
 
 class App:
@@ -46,6 +51,8 @@ class App:
         self.jobs: dict[str, Job[..., Any]] = {}
         self.start_hooks: list[ChildHook] = []
         self.stop_hooks: list[ChildHook] = []
+        self.client_chain: Chain[PendingJob] = Chain("client_middleware")
+        self.server_chain: Chain[JobContext] = Chain("server_middleware")
         self._lock = threading.Lock()
         self._client: Client | None = None
         self._settings: Settings | None = None
@@ -65,7 +72,7 @@ class App:
 
         Args:
             name: the job's name on the wire; default `<module>.<qualified name>`.
-            options: queue, retry, tags, meta (see `JobOptions`).
+            options: queue, retry, unique, tags, meta (see `JobOptions`).
 
         Raises:
             TypeError, ValueError: an option is unknown or not allowed, the function cannot be found by a worker under
@@ -136,7 +143,7 @@ class App:
         return await self.asend_many([self._checked_call(call) for call in calls])
 
     @staticmethod
-    def _checked_call(call: Call) -> Push:
+    def _checked_call(call: Call) -> PendingJob:
         if not isinstance(call, Call):
             raise TypeError(f"app.enqueue_many takes what job.call(...) makes, not {type(call).__name__}")
         return call.job._build_call(call)
@@ -154,6 +161,32 @@ class App:
         self.stop_hooks.append(_plain(hook, "on_child_stop"))
         return hook
 
+    def client_middleware(self, middleware: M) -> M:
+        """Decorator: a function `(job, call_next)` around each push of this app, periodic ones included.
+
+        `job` is a `PendingJob` that may be changed; without `call_next()` nothing is pushed, and `enqueue` returns
+        None. `call_next()` returns None when the job is pushed; within `enqueue_many` the jobs are pushed together
+        after the chain has run for each of them. The first one registered is the outermost.
+
+        Raises:
+            TypeError: it is async, or does not take two arguments.
+        """
+        self.client_chain.add(middleware)
+        return middleware
+
+    def server_middleware(self, middleware: M) -> M:
+        """Decorator: a function `(job, call_next)` around each run, also of a job that is not registered here.
+
+        `job` is what `current_job()` gives. `call_next()` returns None when the job is over (an async one has then run
+        to its end, in the same context variables) and raises what it raised. A middleware that does not call it, or
+        swallows the error, makes the run a success. The first one registered is the outermost.
+
+        Raises:
+            TypeError: it is async, or does not take two arguments.
+        """
+        self.server_chain.add(middleware)
+        return middleware
+
     @property
     def settings(self) -> Settings:
         """The settings that a client sees: App(...) and the environment."""
@@ -168,6 +201,11 @@ class App:
                 self._client = Client(self.settings.server(), Keys(self.settings.namespace))
             return self._client
 
+    @property
+    def locks(self) -> Locks:
+        """The rules for the locks of jobs that this app pushes."""
+        return self.settings.locks(Keys(self.settings.namespace))
+
     def use(self, settings: Settings) -> None:
         """Make the daemon's settings those of this app's own pushes."""
         with self._lock:
@@ -175,8 +213,8 @@ class App:
 
     def build(
         self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], options: Options, due: float | None
-    ) -> Push:
-        """A payload that is ready to be pushed. `args` and `kwargs` are checked JSON; `due` in epoch seconds."""
+    ) -> PendingJob:
+        """A job that is ready to be sent. `args` and `kwargs` are checked JSON; `due` in epoch seconds."""
         now = time.time()
         queue = options.queue or payloads.DEFAULT_QUEUE
         payload: dict[str, Any] = {
@@ -189,6 +227,8 @@ class App:
         }
         if kwargs:
             payload["kwargs"] = kwargs
+        if options.unique:
+            payload["unique"] = options.unique
         if options.tags:
             payload["tags"] = options.tags
         if options.meta:
@@ -198,30 +238,81 @@ class App:
         else:
             due = None
             payload["enqueued_at"] = now
+        return PendingJob(payload, due)
+
+    def push_of(self, pending: PendingJob) -> Push:
+        """A job in the form in which it is sent.
+
+        Raises:
+            ValueError: it is larger than the setting `max_payload`.
+        """
+        payload = pending.payload
         raw = payloads.dump(payload)
         limit = self.settings.max_payload
         if len(raw) > limit:
             raise ValueError(
-                f"{name}: the job has {len(raw)} bytes, more than max_payload = {limit}: "
+                f"{payload['class']}: the job has {len(raw)} bytes, more than max_payload = {limit}: "
                 "store the data elsewhere and pass a reference to it"
             )
-        return Push(payload["jid"], queue, raw, due)
+        return Push(payload["jid"], payload["queue"], raw, pending.due, self._unique_lock(pending))
 
-    def send(self, push: Push) -> str | None:
-        self.client.push([push])
-        return push.jid
+    def _unique_lock(self, pending: PendingJob) -> JobLocks | None:
+        if "unique" not in pending.payload:
+            return None
+        locks = self.locks
+        key = locks.unique(pending.payload, payloads.DEFAULT_QUEUE)
+        if key is None:
+            return None
+        wait = 0.0 if pending.due is None else pending.due - time.time()
+        return JobLocks(pending.jid, (key,), ttl=locks.waiting_ttl(wait))
 
-    def send_many(self, pushes: Sequence[Push]) -> list[str | None]:
-        self.client.push(pushes)
-        return [push.jid for push in pushes]
+    def send(self, pending: PendingJob) -> str | None:
+        """Push one job, through the client middleware. Returns and raises as `Job.enqueue`."""
+        if not self.client_chain:
+            return self._sent([self.push_of(pending)])[0]
+        jid: str | None = None
 
-    async def asend(self, push: Push) -> str | None:
-        await self.client.apush([push])
-        return push.jid
+        def push() -> None:
+            nonlocal jid
+            pending.check()
+            jid = self._sent([self.push_of(pending)])[0]
 
-    async def asend_many(self, pushes: Sequence[Push]) -> list[str | None]:
-        await self.client.apush(pushes)
-        return [push.jid for push in pushes]
+        self.client_chain.run(pending, push)
+        return jid
+
+    def send_many(self, pending: Sequence[PendingJob]) -> list[str | None]:
+        """Push many jobs, each through the client middleware, then all of them together."""
+        if not self.client_chain:
+            return self._sent([self.push_of(job) for job in pending])
+        passed: dict[int, Push] = {}
+        for index, job in enumerate(pending):
+            self.client_chain.run(job, functools.partial(self._collect, passed, index, job))
+        jids = dict(zip(passed, self._sent(list(passed.values())), strict=True))
+        return [jids.get(index) for index in range(len(pending))]
+
+    def _collect(self, passed: dict[int, Push], index: int, job: PendingJob) -> None:
+        job.check()
+        passed[index] = self.push_of(job)
+
+    def _sent(self, pushes: Sequence[Push]) -> list[str | None]:
+        duplicates = self.client.push(pushes)
+        return [None if push.jid in duplicates else push.jid for push in pushes]
+
+    async def asend(self, pending: PendingJob) -> str | None:
+        """`send` for a running event loop; client middleware, which is not async, runs in a thread."""
+        if self.client_chain:
+            return await asyncio.to_thread(self.send, pending)
+        return (await self._asent([self.push_of(pending)]))[0]
+
+    async def asend_many(self, pending: Sequence[PendingJob]) -> list[str | None]:
+        """`send_many` for a running event loop."""
+        if self.client_chain:
+            return await asyncio.to_thread(self.send_many, pending)
+        return await self._asent([self.push_of(job) for job in pending])
+
+    async def _asent(self, pushes: Sequence[Push]) -> list[str | None]:
+        duplicates = await self.client.apush(pushes)
+        return [None if push.jid in duplicates else push.jid for push in pushes]
 
     def _named(
         self,
@@ -231,7 +322,7 @@ class App:
         delay: Any,
         at: Any,
         options: dict[str, Any],
-    ) -> Push:
+    ) -> PendingJob:
         if isinstance(args, str | bytes) or not isinstance(args, Sequence):
             raise TypeError(f"push({name!r}): args is a list of arguments, not {type(args).__name__}")
         if delay is not None and at is not None:
@@ -251,7 +342,7 @@ class App:
 
 def _client_layers(layers: list[Layer]) -> list[Layer]:
     """Only what a client needs: a daemon's variables in the environment are none of its business."""
-    wanted = ("redis_url", "namespace", "max_payload")
+    wanted = ("redis_url", "namespace", "max_payload", "unique_lock_ttl")
     return [layer for layer in layers if next(iter(layer.values)) in wanted]
 
 

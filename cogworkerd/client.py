@@ -20,6 +20,8 @@ import redis.asyncio
 import redis.exceptions
 
 from cogworkerd.errors import PushFailed, PushUnknown
+from cogworkerd.locks import JobLocks
+from cogworkerd.store import scripts
 from cogworkerd.store.connection import Server
 from cogworkerd.store.keys import Keys
 
@@ -38,12 +40,14 @@ class Push:
     Attributes:
         raw: the payload.
         due: epoch seconds, or None for now.
+        lock: of a unique job: its unique lock and how long it is held.
     """
 
     jid: str
     queue: str
     raw: bytes
     due: float | None
+    lock: JobLocks | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +73,32 @@ def _chunks(pushes: Iterable[Push], keys: Keys) -> Iterator[_Chunk]:
 
 
 def _chunk(pushes: list[Push], keys: Keys) -> _Chunk:
-    later = [part for push in pushes if push.due is not None for part in (repr(push.due), push.raw)]
+    plain = [push for push in pushes if push.lock is None]
+    later = [part for push in plain if push.due is not None for part in (repr(push.due), push.raw)]
     now: dict[str, list[bytes]] = {}
-    for push in pushes:
+    for push in plain:
         if push.due is None:
             now.setdefault(push.queue, []).append(push.raw)
     commands: list[Command] = [("LPUSH", keys.queue(queue), *raws) for queue, raws in now.items()]
     if later:
         commands.append(("ZADD", keys.schedule, *later))
+    unique = [push for push in pushes if push.lock is not None]
+    commands.extend(_unique_commands(unique, keys))
     must_work = len(commands)
-    if now:
-        commands.append(("SADD", keys.queues, *now))
+    queues = dict.fromkeys([*now, *(push.queue for push in unique if push.due is None)])
+    if queues:
+        commands.append(("SADD", keys.queues, *queues))
     return _Chunk(pushes, commands, must_work)
+
+
+def _unique_commands(pushes: list[Push], keys: Keys) -> Iterator[Command]:
+    """One script a job: its lock and its push are one step. The first command brings the script along, so that no
+    server has to be asked whether it knows it, and nothing ever has to be sent again."""
+    name, source = "EVAL", scripts.PUSH_UNIQUE.text
+    for push in pushes:
+        call = scripts.push_unique(keys, push.lock or JobLocks(), push.queue, push.raw, push.due)
+        yield name, source, len(call.keys), *call.keys, *call.args
+        name, source = "EVALSHA", scripts.PUSH_UNIQUE.sha
 
 
 class _Progress:
@@ -88,6 +106,7 @@ class _Progress:
 
     def __init__(self) -> None:
         self.pushed: list[str] = []
+        self.duplicates: set[str] = set()
 
     def unknown(self, chunk: _Chunk, error: BaseException) -> PushUnknown:
         return PushUnknown([push.jid for push in chunk.pushes], str(error) or type(error).__name__, self.pushed)
@@ -101,18 +120,24 @@ class _Progress:
         Raises:
             RedisError: a command that pushes was refused; PushFailed when jobs of the same call went through before.
         """
+        self._note_duplicates(chunk, replies)
         refused = [reply for reply in replies[: chunk.must_work] if isinstance(reply, Exception)]
         if refused:
             self._take_partly(chunk, replies)
             raise PushFailed(str(refused[0]), self.pushed) if self.pushed else refused[0]
-        self.pushed.extend(push.jid for push in chunk.pushes)
+        self.pushed.extend(push.jid for push in chunk.pushes if push.jid not in self.duplicates)
         for command, reply in zip(chunk.commands[chunk.must_work :], replies[chunk.must_work :], strict=True):
             if isinstance(reply, Exception):
                 log.warning("could not list the queues %s: %s", ", ".join(command[2:]), reply)
 
     def _take_partly(self, chunk: _Chunk, replies: list[Any]) -> None:
         worked = {raw for command, reply in self._pairs(chunk, replies) for raw in command[2:]}
-        self.pushed.extend(push.jid for push in chunk.pushes if push.raw in worked)
+        self.pushed.extend(push.jid for push in chunk.pushes if push.raw in worked and push.jid not in self.duplicates)
+
+    def _note_duplicates(self, chunk: _Chunk, replies: list[Any]) -> None:
+        unique = [push for push in chunk.pushes if push.lock is not None]
+        answers = replies[chunk.must_work - len(unique) : chunk.must_work]
+        self.duplicates.update(push.jid for push, answer in zip(unique, answers, strict=True) if answer == 0)
 
     @staticmethod
     def _pairs(chunk: _Chunk, replies: list[Any]) -> list[tuple[Command, Any]]:
@@ -140,8 +165,11 @@ class Client:
         self._pool: redis.ConnectionPool | None = None
         self._async_pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopPool] = weakref.WeakKeyDictionary()
 
-    def push(self, pushes: Iterable[Push]) -> None:
+    def push(self, pushes: Iterable[Push]) -> set[str]:
         """Send jobs, in chunks of bounded number and size, each in one packet.
+
+        Returns:
+            The ids of those that were not pushed, since their unique locks are held: duplicates.
 
         Raises:
             PushUnknown: sent, but the answer never came.
@@ -160,6 +188,7 @@ class Client:
             finally:
                 pool.release(connection)
             progress.take(chunk, replies)
+        return progress.duplicates
 
     @staticmethod
     def _exchange(connection: Any, chunk: _Chunk, progress: _Progress) -> list[Any]:
@@ -181,7 +210,7 @@ class Client:
             raise
         return replies
 
-    async def apush(self, pushes: Iterable[Push]) -> None:
+    async def apush(self, pushes: Iterable[Push]) -> set[str]:
         """The same from a running event loop."""
         progress = _Progress()
         pool = await self._loop_pool()
@@ -195,6 +224,7 @@ class Client:
             finally:
                 await pool.release(connection)
             progress.take(chunk, replies)
+        return progress.duplicates
 
     @staticmethod
     async def _aexchange(connection: Any, chunk: _Chunk, progress: _Progress) -> list[Any]:

@@ -108,6 +108,7 @@ PARKED_UNUSABLE = _event("parked.unusable", "error", "a parked record was moved 
 LOCK_DEFERRED = _event(
     "lock.deferred", "warning", "the server refused to release a lock; it is tried again", "lock", "jid", "error"
 )
+LOCK_LOST = _event("lock.lost", "warning", "a job at work does not hold its lock any more", "lock", "jid")
 LOCK_DROPPED = _event("lock.dropped", "warning", "a lock that can never be released", "lock", "jid", "error")
 KEY_QUARANTINED = _event(
     "key.quarantined", "warning", "a key of ours held another type", "key", "found", "wanted", "moved_to"

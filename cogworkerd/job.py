@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypedDict, TypeVar, Unpack, cast
 
 from cogworkerd import payload as payloads
-from cogworkerd.client import Push
+from cogworkerd.middleware import PendingJob
 from cogworkerd.retry import Decision, Hook
 from cogworkerd.settings import check_queue_name, did_you_mean
+from cogworkerd.unique import MODES
 
 if TYPE_CHECKING:
     from cogworkerd.app import App
@@ -33,11 +34,13 @@ class JobOptions(TypedDict, total=False):
     """What `@app.job(...)` and `using(...)` take.
 
     queue: where the job goes ("default"). retry: True is 25 retries over about 25 days, an int that many, False none.
+    unique: "until_executed": no second job of the same queue and arguments until this one is over; None: many.
     tags: texts that travel with the job. meta: a dict of JSON that travels with the job, for middleware.
     """
 
     queue: str
     retry: bool | int
+    unique: Literal["until_executed"] | None
     tags: Sequence[str]
     meta: dict[str, Any]
 
@@ -51,6 +54,7 @@ class Options:
 
     queue: str | None = None
     retry: bool | int = True
+    unique: str | None = None
     tags: tuple[str, ...] = ()
     meta: dict[str, Any] | None = None
 
@@ -82,6 +86,22 @@ def _retry_option(value: Any, where: str) -> bool | int:
     return value
 
 
+def _unique_option(value: Any, where: str) -> str | None:
+    return check_unique(value, where)
+
+
+def check_unique(value: Any, where: str) -> str | None:
+    """A mode of uniqueness, or None.
+
+    Raises:
+        ValueError: there is no such mode.
+    """
+    if value is not None and value not in MODES:
+        modes = " or ".join(repr(mode) for mode in MODES)
+        raise ValueError(f"{where}: unique = {value!r:.80}: allowed is {modes}, or None")
+    return cast("str | None", value)
+
+
 def _tags_option(value: Any, where: str) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(tag, str) for tag in value):
         raise TypeError(f"{where}: tags = {value!r:.80}: allowed is a list of texts")
@@ -97,6 +117,7 @@ def _meta_option(value: Any, where: str) -> dict[str, Any]:
 _OPTION_CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "queue": _queue_option,
     "retry": _retry_option,
+    "unique": _unique_option,
     "tags": _tags_option,
     "meta": _meta_option,
 }
@@ -158,7 +179,8 @@ class Job(Generic[P, R]):
         """Put the job on its queue.
 
         Returns:
-            The job's id.
+            The job's id; None where nothing was pushed: it is a duplicate of a unique job, or a client middleware
+            stopped it.
 
         Raises:
             TypeError: the arguments do not fit the function, or are not JSON; the text has the path.
@@ -221,17 +243,17 @@ class Job(Generic[P, R]):
     def retry_hook(self) -> Hook | None:
         return self._family.retry_hook
 
-    def _build_call(self, call: tuple[Any, ...] | Call) -> Push:
+    def _build_call(self, call: tuple[Any, ...] | Call) -> PendingJob:
         if isinstance(call, Call):
             return call.job._push(call.args, call.kwargs, None)
         if not isinstance(call, tuple):
             raise TypeError(f"{self.name}.enqueue_many takes tuples of arguments or calls, not {type(call).__name__}")
         return self._build(call, {}, None)
 
-    def _build(self, args: tuple[Any, ...], kwargs: dict[str, Any], due: float | None) -> Push:
+    def _build(self, args: tuple[Any, ...], kwargs: dict[str, Any], due: float | None) -> PendingJob:
         return self._push(*self._bind(args, kwargs), due)
 
-    def _push(self, args: list[Any], kwargs: dict[str, Any], due: float | None) -> Push:
+    def _push(self, args: list[Any], kwargs: dict[str, Any], due: float | None) -> PendingJob:
         reason = _unfit_for_workers(self)
         if reason:
             raise RuntimeError(reason)

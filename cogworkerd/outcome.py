@@ -76,10 +76,12 @@ class Settlement:
     Attributes:
         raw: the job, byte for byte as fetched.
         jid: its id (`payload.id_of_bytes` for bytes that are not a job).
-        locks: keys of the locks to release; empty while a retry is to come.
+        locks: keys of its locks.
+        lock_ttl: whole seconds for which they are kept, since a retry is to come; 0: they are released.
     """
 
     raw: bytes
     jid: str
     locks: tuple[str, ...]
     outcome: Outcome
+    lock_ttl: int = 0

@@ -24,8 +24,6 @@ _MAX_INT_BITS = 14_000  # 4,300 decimal digits, the most that Python's json read
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False).encode
 _encode_ascii = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"), check_circular=False).encode
-# For a digest: it must never raise, whatever numbers another program wrote.
-_encode_anything = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
 
 
 class Unparseable(ValueError):
@@ -236,11 +234,3 @@ def unparseable(raw: bytes, queue: str, reason: str, now: float) -> dict[str, An
         "raw_payload": text,
         **exact,
     }
-
-
-def unique_digest(payload: Mapping[str, Any], queue: str) -> str:
-    """SHA-1 of `class|queue|args as compact JSON`, with `|kwargs` behind it where there are any."""
-    text = f"{payload['class']}|{queue}|{_encode_anything(payload.get('args') or [])}"
-    if payload.get("kwargs"):
-        text += f"|{_encode_anything(payload['kwargs'])}"
-    return hashlib.sha1(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()

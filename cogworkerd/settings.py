@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from cogworkerd.errors import SettingsError
+from cogworkerd.locks import DEFAULT_TTL, Locks
 from cogworkerd.store.connection import Server, URLError, check_options
+from cogworkerd.store.keys import Keys
 
 DEFAULT_URL = "redis://localhost:6379/0"
 MAX_QUEUE_NAME = 200
@@ -169,6 +171,7 @@ class Settings:
     fetch_idle_max_interval: float = _setting(1.0, _seconds, "the longest between two looks of the idle slots")
     orphan_threshold: float = _setting(300.0, _seconds, "how long without a beat before a daemon is dead")
     max_orphanings: int = _setting(3, _positive_int, "how often a job may lose its process before it goes to dead")
+    unique_lock_ttl: float = _setting(DEFAULT_TTL, _seconds, "how long a lock outlives what its job waits for")
     shutdown_timeout: float = _setting(25.0, _seconds, "how long a stop waits for running jobs")
     boot_timeout: float = _setting(60.0, _seconds, "how long a child may take until it is ready")
     max_jobs_per_child: int | None = _setting(None, _positive_int, "replace a child after so many jobs")
@@ -188,6 +191,10 @@ class Settings:
             return Server.parse(self.redis_url, self.redis)
         except (URLError, ValueError) as error:
             raise SettingsError(f"redis_url: {error}")
+
+    def locks(self, keys: Keys) -> Locks:
+        """The rules for the locks of jobs."""
+        return Locks(keys, self.unique_lock_ttl, self.orphan_threshold)
 
 
 NAMES = tuple(setting.name for setting in fields(Settings))

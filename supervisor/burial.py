@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from cogworkerd.errors import ProcessDied
-from cogworkerd.locks import lock_keys
+from cogworkerd.locks import JobLocks, Locks
 from cogworkerd.outcome import Kind, Outcome, Settlement
 from cogworkerd.payload import (
+    DEFAULT_QUEUE,
     UNPARSEABLE,
     Unparseable,
     dump,
@@ -17,8 +18,7 @@ from cogworkerd.payload import (
     unparseable,
 )
 from cogworkerd.retry import BURY, attempt_record, failure_fields
-from cogworkerd.store.keys import Keys
-from cogworkerd.store.scripts import Burial
+from cogworkerd.store.scripts import Burial, Listed
 
 
 def name_of(raw: bytes) -> tuple[str, str]:
@@ -38,25 +38,29 @@ def queue_for(raw: bytes, found: str) -> str:
         return found
 
 
-def burial_of(raw: bytes, queue: str, reason: str, keys: Keys, now: float) -> Burial:
+def listed_job(raw: bytes, locks: Locks) -> Listed:
+    """A job of an in-progress list, with what its way back to its queue needs."""
+    return Listed(raw, queue_for(raw, DEFAULT_QUEUE), locks.of_bytes(raw, DEFAULT_QUEUE))
+
+
+def burial_of(raw: bytes, queue: str, reason: str, locks: Locks, now: float) -> Burial:
     """How to file this job in dead, should it have lost its process too often."""
     try:
         payload = parse(raw)
     except Unparseable as problem:
         lost = unparseable(raw, queue, f"{problem}; and {reason}", now)
-        return Burial(lost["jid"], (), Outcome(Kind.DEAD, now, dump(lost)))
+        return Burial(JobLocks(lost["jid"]), Outcome(Kind.DEAD, now, dump(lost)))
     attempt = failures_of(payload) + 1
     error = ProcessDied(reason)
     entry = rewritten(payload, raw, failure_fields(payload, queue, attempt, error, now))
     outcome = Outcome(Kind.DEAD, now, entry, attempt_record(attempt, error, BURY, now))
-    return Burial(payload["jid"], lock_keys(payload, queue, keys), outcome)
+    return Burial(locks.waiting(payload, queue), outcome)
 
 
-def settlement_of(raw: bytes, queue: str, outcome: Outcome, keys: Keys) -> Settlement:
+def settlement_of(raw: bytes, queue: str, outcome: Outcome, locks: Locks, now: float) -> Settlement:
     """An outcome that a child reported, as its child would have settled it."""
     try:
         payload = parse(raw)
     except Unparseable:
         return Settlement(raw, id_of_bytes(raw), (), outcome)
-    locks = () if outcome.kind is Kind.RETRY else tuple(lock_keys(payload, queue, keys))
-    return Settlement(raw, payload["jid"], locks, outcome)
+    return locks.settlement(raw, payload, queue, outcome, now)

@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable
 
 from cogworkerd import events
+from cogworkerd.locks import Locks
 from cogworkerd.log import Log
 from cogworkerd.store import scripts
 from cogworkerd.store.keys import Keys
 
-from .burial import queue_for
+from .burial import listed_job
 from .crew import Crew
 from .deferred import DeferredReleases
 from .ledger import Ledger
@@ -50,6 +51,7 @@ async def drain(crew: Crew, deadline: float, stop_now: asyncio.Event, killing: C
 async def say_farewell(
     link: Link,
     keys: Keys,
+    locks: Locks,
     identity: str,
     ledger: Ledger,
     reconciler: Reconciler,
@@ -70,13 +72,14 @@ async def say_farewell(
             await reconciler.reconcile()
             await reconciler.park()
             await deferred.retry()
-            requeued, kept = await _leave(link, keys, identity, ledger, in_order and not reconciler.unclear)
+            forget = in_order and not reconciler.unclear
+            requeued, kept = await _leave(link, keys, locks, identity, ledger, forget)
     except SERVER_TROUBLE as error:
         link.failed("farewell", error)
     log.emit(events.DAEMON_STOPPED, requeued=requeued, kept=kept)
 
 
-async def _leave(link: Link, keys: Keys, identity: str, ledger: Ledger, forget: bool) -> tuple[int, int]:
+async def _leave(link: Link, keys: Keys, locks: Locks, identity: str, ledger: Ledger, forget: bool) -> tuple[int, int]:
     """The last script.
 
     Returns:
@@ -85,6 +88,6 @@ async def _leave(link: Link, keys: Keys, identity: str, ledger: Ledger, forget: 
     acks = [item.raw for item in ledger.unsettled if not item.outcome.files]
     unsettled = {item.raw for item in ledger.unsettled}
     listed = await link.redis.lrange(keys.inprogress(identity), 0, -1)
-    jobs = [(raw, queue_for(raw, "default")) for raw in listed if raw not in unsettled]
+    jobs = [listed_job(raw, locks) for raw in listed if raw not in unsettled]
     requeued, left = await link.call(scripts.farewell(keys, identity, acks, jobs, forget))
     return int(requeued), int(left)

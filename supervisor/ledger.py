@@ -210,6 +210,10 @@ class Ledger:
     def busy(self) -> int:
         return sum(record.busy for record in self.slots.values())
 
+    def performing(self) -> list[SlotRecord]:
+        """Those whose job is still inside perform."""
+        return [record for record in self.slots.values() if record.phase is SlotPhase.STARTED]
+
     def idle_slots(self) -> list[int]:
         return [slot for slot, record in self.slots.items() if record.phase is SlotPhase.IDLE]
 

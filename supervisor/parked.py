@@ -13,7 +13,7 @@ from typing import Any
 import redis.exceptions
 
 from cogworkerd import events
-from cogworkerd.locks import lock_keys
+from cogworkerd.locks import JobLocks, Locks
 from cogworkerd.log import Log
 from cogworkerd.outcome import Outcome
 from cogworkerd.payload import DEFAULT_QUEUE, Unparseable, parse
@@ -74,9 +74,10 @@ def read_record(raw: bytes, keys: Keys) -> Record:
 class ParkedRecords:
     """Files the parked records of the fleet, head first."""
 
-    def __init__(self, link: Link, keys: Keys, log: Log, deferred: DeferredReleases) -> None:
+    def __init__(self, link: Link, keys: Keys, locks: Locks, log: Log, deferred: DeferredReleases) -> None:
         self._link = link
         self._keys = keys
+        self._locks = locks
         self._log = log
         self._deferred = deferred
 
@@ -106,8 +107,9 @@ class ParkedRecords:
             if await self._link.call(scripts.set_record_aside(self._keys, raw)):
                 self._log.emit(events.PARKED_UNUSABLE, reason=str(problem), moved_to=self._keys.quarantined_records)
             return True
-        jid, locks = _held(record.payload, self._keys)
-        call = scripts.file_parked(self._keys, raw, record.target, record.score, record.payload, jid, locks, now)
+        held = self._held(record, now)
+        jid = held.jid
+        call = scripts.file_parked(self._keys, raw, record.target, record.score, record.payload, held, now)
         try:
             filed = await self._deferred.call(call, jid)
         except redis.exceptions.ResponseError as error:
@@ -118,11 +120,10 @@ class ParkedRecords:
             self._log.emit(events.PARKED_FILED, jid=jid, set=record.target)
         return True
 
-
-def _held(payload: bytes, keys: Keys) -> tuple[str, list[str]]:
-    """The job's id and its locks, as far as it can be read."""
-    try:
-        job = parse(payload)
-    except Unparseable:
-        return "", []
-    return job["jid"], lock_keys(job, DEFAULT_QUEUE, keys)
+    def _held(self, record: Record, now: float) -> JobLocks:
+        """The job's locks, as far as it can be read."""
+        try:
+            job = parse(record.payload)
+        except Unparseable:
+            return JobLocks(ttl=1)
+        return self._locks.waiting(job, DEFAULT_QUEUE, record.score - now)

@@ -10,6 +10,7 @@ from typing import TypeVar
 import redis.exceptions
 
 from cogworkerd import events
+from cogworkerd.locks import Locks
 from cogworkerd.log import Log
 from cogworkerd.outcome import Settlement
 from cogworkerd.store import scripts
@@ -43,6 +44,7 @@ class Reconciler:
         self,
         link: Link,
         keys: Keys,
+        locks: Locks,
         identity: str,
         ledger: Ledger,
         max_orphanings: int,
@@ -52,6 +54,7 @@ class Reconciler:
     ) -> None:
         self._link = link
         self._keys = keys
+        self._locks = locks
         self._identity = identity
         self._ledger = ledger
         self._max_orphanings = max_orphanings
@@ -121,7 +124,7 @@ class Reconciler:
         if item.vanished:
             await self._file_vanished(item)
             return
-        done = settlement_of(item.raw, item.queue, item.outcome, self._keys)
+        done = settlement_of(item.raw, item.queue, item.outcome, self._locks, time.time())
         answer = await self._answer(self._settle_call(done), done.jid)
         self._ledger.settled(item)
         self._log.emit(events.SETTLED_BY_SUPERVISOR, jid=done.jid, result=answer)
@@ -141,7 +144,7 @@ class Reconciler:
         self._log.emit(events.JOB_VANISHED, jid=name_of(item.raw)[0], set=target)
 
     async def _park(self, item: Unsettled) -> None:
-        done = settlement_of(item.raw, item.queue, item.outcome, self._keys)
+        done = settlement_of(item.raw, item.queue, item.outcome, self._locks, time.time())
         record = record_of(item.outcome, self._keys)
         await self._link.call(scripts.park(self._keys, self._identity, done, record, self._unlisted(item), time.time()))
         self._ledger.settled(item)
@@ -173,7 +176,7 @@ class Reconciler:
         now = time.time()
         queue = queue_for(orphan.raw, orphan.queue)
         reason = f"the process that ran it died {self._max_orphanings + 1} times; last by {orphan.reason}"
-        burial = burial_of(orphan.raw, queue, reason, self._keys, now)
+        burial = burial_of(orphan.raw, queue, reason, self._locks, now)
         return await self._answer(self._requeue_call(orphan, queue, burial, now), burial.jid)
 
     def _requeue_call(self, orphan: Orphan, queue: str, burial: scripts.Burial, now: float) -> scripts.Call:

@@ -11,12 +11,13 @@ from typing import Any
 import redis.exceptions
 
 from cogworkerd import events
+from cogworkerd.locks import Locks
 from cogworkerd.log import Log
-from cogworkerd.payload import Unparseable, id_of_bytes, parse, queue_of
+from cogworkerd.payload import DEFAULT_QUEUE
 from cogworkerd.store import scripts
 from cogworkerd.store.keys import Keys
 
-from .burial import burial_of
+from .burial import burial_of, listed_job
 from .deferred import DeferredReleases
 from .host import SignOfLife, machine
 from .link import SERVER_TROUBLE, Link
@@ -35,6 +36,7 @@ class Recovery:
         self,
         link: Link,
         keys: Keys,
+        locks: Locks,
         identity: str,
         threshold: float,
         max_orphanings: int,
@@ -43,6 +45,7 @@ class Recovery:
     ) -> None:
         self._link = link
         self._keys = keys
+        self._locks = locks
         self._identity = identity
         self._host = identity.rsplit(":", 2)[0]
         self._threshold = threshold
@@ -180,10 +183,11 @@ class Recovery:
         """
         try:
             listed = await self._link.redis.lrange(self._keys.inprogress(identity), 0, _BATCH - 1)
+            jobs = [listed_job(raw, self._locks) for raw in listed]
             call = scripts.recover(
                 self._keys,
                 identity,
-                [_job(raw) for raw in listed],
+                jobs,
                 self._threshold,
                 seen_gone,
                 self._max_orphanings,
@@ -203,7 +207,7 @@ class Recovery:
         if requeued or repeated:
             self._log.emit(events.RECOVERY_DONE, dead=identity, requeued=requeued, repeated=repeated)
         if requeued:
-            await tell_unread(self._link, self._keys, self._log, {_job(raw)[2] for raw in listed})
+            await tell_unread(self._link, self._keys, self._log, {job.queue for job in jobs})
         return True
 
     async def _forget_presence(self, identity: str) -> None:
@@ -231,16 +235,7 @@ class Recovery:
 
     def _burial(self, raw: bytes, now: float) -> scripts.Burial:
         reason = f"it was running in daemons that died more than {self._max_orphanings} times"
-        return burial_of(raw, "default", reason, self._keys, now)
-
-
-def _job(raw: bytes) -> tuple[bytes, str, str]:
-    """A listed job with its id and its queue."""
-    try:
-        payload = parse(raw)
-    except Unparseable:
-        return raw, id_of_bytes(raw), "default"
-    return raw, payload["jid"], queue_of(payload, "default")
+        return burial_of(raw, DEFAULT_QUEUE, reason, self._locks, now)
 
 
 def _is_old(beat: Any, server_time: float, threshold: float) -> bool:

@@ -34,6 +34,7 @@ from .host import SignOfLife, machine, new_identity
 from .key_guard import KeyGuard
 from .ledger import Ledger
 from .link import SERVER_TROUBLE, Link
+from .lock_keeper import LockKeeper
 from .parked import ParkedRecords
 from .phase import HANDLED, Order, Phase, order
 from .plan import Plan
@@ -67,6 +68,7 @@ class Supervisor:
         self._settings = plan.settings
         self._log = plan.log
         self._keys = Keys(plan.settings.namespace)
+        self._locks = plan.settings.locks(self._keys)
         self._server: Server = plan.settings.server()
         self._title = SupervisorTitle(plan.tag)
         self._queues: tuple[tuple[str, int], ...] = plan.settings.queues or ()
@@ -122,6 +124,7 @@ class Supervisor:
         await say_farewell(
             self._link,
             self._keys,
+            self._locks,
             self._identity,
             self._ledger,
             self._reconciler,
@@ -179,13 +182,15 @@ class Supervisor:
             lambda: self._phase.value,
             lambda: self._reliable,
         )
+        self._lock_keeper = LockKeeper(self._link, self._locks, self._ledger, self._log)
         self._poller = Poller(self._link, self._keys, self._log)
         self._guard = KeyGuard(self._link, self._keys, self._log)
-        self._parked = ParkedRecords(self._link, self._keys, self._log, self._deferred)
+        self._parked = ParkedRecords(self._link, self._keys, self._locks, self._log, self._deferred)
         self._reconciler = self._make_reconciler()
         self._recovery = Recovery(
             self._link,
             self._keys,
+            self._locks,
             self._identity,
             self._settings.orphan_threshold,
             self._settings.max_orphanings,
@@ -201,6 +206,7 @@ class Supervisor:
         return kind(
             self._link,
             self._keys,
+            self._locks,
             self._identity,
             self._ledger,
             self._settings.max_orphanings,
@@ -346,13 +352,22 @@ class Supervisor:
         async with self._beating:
             if self._heartbeat.late:
                 await self._register_anew()
-            await self._heartbeat.beat()
+            try:
+                await self._heartbeat.beat()
+            except SERVER_TROUBLE:
+                self._lock_keeper.interrupted()
+                raise
+        await self._after_beat("locks", self._lock_keeper.refresh)
+        await self._after_beat("deferred releases", self._deferred.retry)
+
+    async def _after_beat(self, site: str, work: Callable[[], Awaitable[None]]) -> None:
+        """What goes with a beat; the beat was a good one, whatever becomes of it."""
         try:
-            await self._deferred.retry()
+            await work()
         except SERVER_TROUBLE as error:
-            self._link.failed("deferred releases", error)  # the beat was a good one all the same
+            self._link.failed(site, error)
         else:
-            self._link.worked("deferred releases")
+            self._link.worked(site)
 
     async def _register_anew(self) -> None:
         """Cut off for longer than the presence lives: others may have taken jobs over. The number goes up first."""

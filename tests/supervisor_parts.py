@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
+from cogworkerd.locks import Locks
 from cogworkerd.outcome import Outcome
 from cogworkerd.store import connection
 from cogworkerd.store.keys import Keys
@@ -26,6 +27,7 @@ from cogworkerd.worker.reports import Report, Result
 from tests.support import Client, Recorder, Server
 
 KEYS = Keys()
+LOCKS = Locks(KEYS)
 ME = "here:1:aaaaaaaaaaaa"
 MINE = KEYS.inprogress(ME)
 
@@ -68,17 +70,17 @@ class Parts:
         )
 
     def reconciler(self) -> Reconciler:
-        return Reconciler(self.link, KEYS, ME, self.ledger, 3, self.log, self.deferred, lambda: None)
+        return Reconciler(self.link, KEYS, LOCKS, ME, self.ledger, 3, self.log, self.deferred, lambda: None)
 
     def recovery(self, threshold: float = 300.0) -> Recovery:
-        return Recovery(self.link, KEYS, ME, threshold, 3, self.log, self.deferred)
+        return Recovery(self.link, KEYS, LOCKS, ME, threshold, 3, self.log, self.deferred)
 
     def poller(self) -> Poller:
         return Poller(self.link, KEYS, self.log)
 
     async def say_farewell(self, reconciler: Reconciler) -> None:
         """The end of a stop; every child left as it was asked to."""
-        await farewell.say_farewell(self.link, KEYS, ME, self.ledger, reconciler, self.deferred, True, self.log)
+        await farewell.say_farewell(self.link, KEYS, LOCKS, ME, self.ledger, reconciler, self.deferred, True, self.log)
 
     # ---- children ----------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
+from cogworkerd.locks import JobLocks
 from cogworkerd.outcome import Kind, Outcome, Settlement
 from cogworkerd.store.keys import LIVE_QUEUES_TTL, ORPHANINGS_TTL, QUARANTINE_TTL, Keys
 
@@ -59,6 +60,8 @@ FILE_PARKED = Script("file_parked")
 SET_RECORD_ASIDE = Script("set_record_aside")
 QUARANTINE = Script("quarantine")
 RELEASE_LOCK = Script("release_lock")
+REFRESH_LOCKS = Script("refresh_locks")
+PUSH_UNIQUE = Script("push_unique")
 BASIC_SETTLE = Script("basic_settle")
 BASIC_SETTLE_AND_FETCH = Script("basic_settle_and_fetch")
 BASIC_FETCH = Script("basic_fetch")
@@ -128,6 +131,7 @@ def _settle_arguments(
             outcome.payload,
             outcome.attempt,
             len(done.locks),
+            done.lock_ttl,
         ),
     )
 
@@ -179,11 +183,14 @@ def split_answer(reply: Any, owner: str) -> tuple[Any, list[Unreleased]]:
 
 @dataclass(frozen=True, slots=True)
 class Burial:
-    """What is needed to file one job in dead: its id, its locks, the entry with its score, the attempt's record."""
+    """What is needed to file one job in dead: its locks, the entry with its score, the attempt's record."""
 
-    jid: str
-    locks: Sequence[str]
+    locks: JobLocks
     outcome: Outcome
+
+    @property
+    def jid(self) -> str:
+        return self.locks.jid
 
 
 def requeue(
@@ -214,7 +221,7 @@ def _requeue_arguments(
             keys.failed,
             keys.throughput(now),
             keys.attempts(burial.jid),
-            *burial.locks,
+            *burial.locks.keys,
         ),
         (
             queue,
@@ -225,12 +232,41 @@ def _requeue_arguments(
             repr(burial.outcome.score),
             burial.outcome.payload,
             burial.outcome.attempt,
+            burial.locks.ttl,
+            int(burial.locks.retake),
         ),
     )
 
 
-def give_back(keys: Keys, identity: str, raw: bytes, queue: str) -> Call:
-    return Call(GIVE_BACK, [keys.inprogress(identity), keys.queue(queue)], [raw])
+def give_back(keys: Keys, identity: str, raw: bytes, queue: str, locks: JobLocks) -> Call:
+    return Call(
+        GIVE_BACK,
+        [keys.inprogress(identity), keys.queue(queue), *locks.keys],
+        [raw, locks.jid, locks.ttl, int(locks.retake)],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A job as a list has it, the name of the queue it goes back to, and its locks."""
+
+    raw: bytes
+    queue: str
+    locks: JobLocks
+
+
+def _two_locks(keys: Keys, locks: JobLocks) -> tuple[str, ...]:
+    """The locks of a job as exactly two keys: those that it has stand last."""
+    return (keys.nothing,) * (2 - len(locks.keys)) + locks.keys
+
+
+def _listed_arguments(jobs: Sequence[Listed]) -> list[Argument]:
+    return [part for job in jobs for part in (job.raw, job.queue, job.locks.jid, int(job.locks.retake))]
+
+
+def _ttl_of(jobs: Sequence[Listed]) -> int:
+    """How long locks are kept: the same for all jobs that go back to their queues at once."""
+    return max((job.locks.ttl for job in jobs), default=1)
 
 
 def move_due(keys: Keys, source: str, entries: Sequence[tuple[bytes, bytes, str]]) -> Call:
@@ -246,14 +282,18 @@ def bury_due(keys: Keys, source: str, entry: bytes, payload: bytes, now: float) 
 def recover(
     keys: Keys,
     identity: str,
-    jobs: Sequence[tuple[bytes, str, str]],
+    jobs: Sequence[Listed],
     threshold: float,
     seen_gone: bool,
     max_orphanings: int,
     now: float,
 ) -> Call:
-    """`jobs`: each job as listed, its jid, the name of its queue; newest first."""
-    job_keys = [key for _, jid, queue in jobs for key in (keys.queue(queue), keys.orphanings(jid))]
+    """`jobs`: newest first."""
+    job_keys = [
+        key
+        for job in jobs
+        for key in (keys.queue(job.queue), keys.orphanings(job.locks.jid), *_two_locks(keys, job.locks))
+    ]
     return Call(
         RECOVER,
         [
@@ -274,7 +314,8 @@ def recover(
             int(now),
             max_orphanings,
             ORPHANINGS_TTL,
-            *[part for raw, _, queue in jobs for part in (raw, queue)],
+            _ttl_of(jobs),
+            *_listed_arguments(jobs),
         ],
     )
 
@@ -298,14 +339,14 @@ def _burial_arguments(
             keys.throughput(now),
             keys.orphanings(burial.jid),
             keys.attempts(burial.jid),
-            *burial.locks,
+            *burial.locks.keys,
         ),
         (raw, repr(burial.outcome.score), burial.outcome.payload, burial.jid, burial.outcome.attempt),
     )
 
 
-def farewell(keys: Keys, identity: str, acks: Sequence[bytes], jobs: Sequence[tuple[bytes, str]], forget: bool) -> Call:
-    """`acks`: jobs that only lack their ack. `jobs`: each job to requeue and the name of its queue, newest first."""
+def farewell(keys: Keys, identity: str, acks: Sequence[bytes], jobs: Sequence[Listed], forget: bool) -> Call:
+    """`acks`: jobs that only lack their ack. `jobs`: the jobs to requeue, newest first."""
     return Call(
         FAREWELL,
         [
@@ -317,9 +358,9 @@ def farewell(keys: Keys, identity: str, acks: Sequence[bytes], jobs: Sequence[tu
             keys.last_beat,
             keys.look(identity),
             keys.queues,
-            *[keys.queue(queue) for _, queue in jobs],
+            *[key for job in jobs for key in (keys.queue(job.queue), *_two_locks(keys, job.locks))],
         ],
-        [identity, int(forget), len(acks), *acks, *[part for job in jobs for part in job]],
+        [identity, int(forget), _ttl_of(jobs), len(acks), *acks, *_listed_arguments(jobs)],
     )
 
 
@@ -331,19 +372,26 @@ def park(keys: Keys, identity: str, done: Settlement, record: bytes, lost: bool,
     counted = "failed" if done.outcome.kind is Kind.RETRY else ""
     return Call(
         PARK,
-        [keys.inprogress(identity), keys.unsettled, keys.failed, keys.throughput(now), keys.attempts(done.jid)],
-        [done.raw, record, counted, done.outcome.attempt, int(lost)],
+        [
+            keys.inprogress(identity),
+            keys.unsettled,
+            keys.failed,
+            keys.throughput(now),
+            keys.attempts(done.jid),
+            *done.locks,
+        ],
+        [done.raw, record, counted, done.outcome.attempt, int(lost), done.jid, max(done.lock_ttl, 1)],
     )
 
 
 def file_parked(
-    keys: Keys, record: bytes, target: str, score: float, payload: bytes, jid: str, locks: Sequence[str], now: float
+    keys: Keys, record: bytes, target: str, score: float, payload: bytes, locks: JobLocks, now: float
 ) -> Call:
     """`locks`: those that the job holds; released if the target is dead."""
     return Call(
         FILE_PARKED,
-        [keys.unsettled, target, keys.failed, keys.throughput(now), keys.orphanings(jid), *locks],
-        [record, repr(score), payload, jid, int(target == keys.dead)],
+        [keys.unsettled, target, keys.failed, keys.throughput(now), keys.orphanings(locks.jid), *locks.keys],
+        [record, repr(score), payload, locks.jid, int(target == keys.dead), locks.ttl],
     )
 
 
@@ -359,6 +407,33 @@ def quarantine(key: str, new_name: str, expected: str) -> Call:
 def release_lock(key: str, owner: str) -> Call:
     """`owner`: the jid that the lock must hold."""
     return Call(RELEASE_LOCK, [key], [owner])
+
+
+def push_unique(keys: Keys, lock: JobLocks, queue: str, raw: bytes, due: float | None) -> Call:
+    """`lock`: the unique lock of the job; `due`: epoch seconds, or None for now."""
+    return Call(
+        PUSH_UNIQUE,
+        [*lock.keys, keys.queue(queue) if due is None else keys.schedule],
+        [lock.jid, lock.ttl, raw, "" if due is None else repr(due)],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LockRefresh:
+    """A lock of a job at work: its key, the jid that owns it, whole seconds, whether a lapsed one is taken again."""
+
+    key: str
+    owner: str
+    ttl: int
+    retake: bool
+
+
+def refresh_locks(locks: Sequence[LockRefresh]) -> Call:
+    return Call(
+        REFRESH_LOCKS,
+        [lock.key for lock in locks],
+        [part for lock in locks for part in (lock.owner, lock.ttl, int(lock.retake))],
+    )
 
 
 def basic_settle(keys: Keys, done: Settlement, now: float) -> Call:

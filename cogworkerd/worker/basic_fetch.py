@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 
+from cogworkerd.locks import JobLocks
 from cogworkerd.outcome import SUCCESS, Settlement
 from cogworkerd.store import scripts
 from cogworkerd.worker.fetch import Fetcher, Found
 from cogworkerd.worker.reports import Held, Result
-
-_NO_BURIAL = scripts.Burial("", (), SUCCESS)
 
 
 class BasicFetcher(Fetcher):
@@ -47,7 +46,8 @@ class BasicFetcher(Fetcher):
         """Settle alone, without a fetch."""
         return self._settled(self._channel.call(scripts.basic_settle(self._keys, done, now)), done.jid)
 
-    def give_back(self, held: Held) -> None:
+    def give_back(self, held: Held, locks: JobLocks) -> None:
         """Put a job back that was not started; only a child whose parent is dead does this."""
-        call = scripts.basic_requeue(self._keys, held.raw, held.queue, False, 1, _NO_BURIAL, time.time())
+        burial = scripts.Burial(locks, SUCCESS)  # never made: a job that was not started is not blamed
+        call = scripts.basic_requeue(self._keys, held.raw, held.queue, False, 1, burial, time.time())
         self._channel.call(call)

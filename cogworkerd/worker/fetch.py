@@ -9,6 +9,7 @@ from typing import Any
 
 import redis.exceptions
 
+from cogworkerd.locks import JobLocks
 from cogworkerd.outcome import Settlement
 from cogworkerd.store import scripts
 from cogworkerd.store.keys import Keys
@@ -145,9 +146,9 @@ class Fetcher:
         self.unreleased += unreleased
         return _RESULTS[answer]
 
-    def give_back(self, held: Held) -> None:
+    def give_back(self, held: Held, locks: JobLocks) -> None:
         """Put a job back that was not started; only a child whose parent is dead does this."""
-        self._channel.call(scripts.give_back(self._keys, self._identity, held.raw, held.queue))
+        self._channel.call(scripts.give_back(self._keys, self._identity, held.raw, held.queue, locks))
 
 
 SERVER_TROUBLE = (redis.exceptions.RedisError, OSError)

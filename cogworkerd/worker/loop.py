@@ -135,6 +135,7 @@ class Child:
         self._outbox = b""
         self._copies = ForkedCopies()
         keys = Keys(setup.settings.namespace)
+        self._locks = setup.settings.locks(keys)
         self._channel = Channel(setup.server, f"cogworkerd-slot-{setup.slot}", self._connected)
         settings = setup.settings
         fetcher = Fetcher if setup.reliable else BasicFetcher
@@ -151,7 +152,7 @@ class Child:
         self._fetching = Outage(tell_outage(setup.log, f"slot-{setup.slot} fetch"))
         self._settling = Outage(tell_outage(setup.log, f"slot-{setup.slot} settle"))
         self._settler = Settler(self._fetcher, self._settling_failed, self._settling.worked, self._signals.wait)
-        self._performer = Performer(app, keys, setup.log, child_signals.stopping, title.show)
+        self._performer = Performer(app, self._locks, setup.log, child_signals.stopping, title.show)
         self._jobs_left = settings.max_jobs_per_child
         self._shown_idle = False
         self._wait_failed = False
@@ -202,7 +203,7 @@ class Child:
     def _return(self, held: Held) -> None:
         if self._signals.orphaned:
             with contextlib.suppress(*SERVER_TROUBLE):
-                self._fetcher.give_back(held)
+                self._fetcher.give_back(held, self._locks.of_bytes(held.raw, held.queue))
         else:
             self._send(reports.with_job(Report.RETURNED, held.queue, held.raw))
 

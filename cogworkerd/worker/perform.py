@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from cogworkerd import context, events
 from cogworkerd.errors import UnknownJob
-from cogworkerd.locks import lock_keys
+from cogworkerd.locks import Locks
 from cogworkerd.outcome import SUCCESS, Kind, Outcome, Settlement
 from cogworkerd.payload import Unparseable, dump, parse, unparseable
 from cogworkerd.retry import Verdict, check_verdict, decide
-from cogworkerd.store.keys import Keys
 from cogworkerd.text import error_class, error_message, printable
 from cogworkerd.worker.reports import Held
 
@@ -38,9 +37,9 @@ class Performer:
         show: called with a text for the process title: what runs now.
     """
 
-    def __init__(self, app: App, keys: Keys, log: Log, stopping: list[bool], show: Callable[[str], None]) -> None:
+    def __init__(self, app: App, locks: Locks, log: Log, stopping: list[bool], show: Callable[[str], None]) -> None:
         self._app = app
-        self._keys = keys
+        self._locks = locks
         self._log = log
         self._stopping = stopping
         self._show = show
@@ -68,8 +67,7 @@ class Performer:
             outcome = self._run(job, payload, held)
         finally:
             context.leave()
-        locks = () if outcome.kind is Kind.RETRY else tuple(lock_keys(payload, held.queue, self._keys))
-        return Settlement(held.raw, job.jid, locks, outcome)
+        return self._locks.settlement(held.raw, payload, held.queue, outcome, time.time())
 
     def close(self) -> None:
         """End the event loop, if there was ever an async job."""

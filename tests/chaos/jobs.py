@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from cogworkerd.locks import lock_keys
+from cogworkerd.locks import Locks
 from cogworkerd.payload import id_of_bytes
 from cogworkerd.store.keys import Keys
 from tests.support import Client
@@ -51,7 +51,7 @@ def job(name: str, *args: Any, retry: Any = 3, dead: bool = False, failed: int =
     jid = secrets.token_hex(12)
     payload = {"class": name, "args": list(args), "queue": QUEUE, "jid": jid, "retry": retry}
     payload.update(unique="until_executed", **fields)
-    return Job(jid, json.dumps(payload), lock_keys(payload, QUEUE, KEYS)[0], dead, failed)
+    return Job(jid, json.dumps(payload), Locks(KEYS).held(payload, QUEUE)[0], dead, failed)
 
 
 def failed_before(name: str, *args: Any) -> Job:

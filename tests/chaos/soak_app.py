@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cogworkerd import App, current_job
-from cogworkerd.client import Push
+from cogworkerd.middleware import PendingJob
 from cogworkerd.outcome import Outcome, Settlement
 from cogworkerd.worker.reports import Buffer, Report, Reporter, Result, job_of
 from cogworkerd.worker.settle import Settler
@@ -35,13 +35,13 @@ class NotingApp(App):
 
     sent: Sequence[str] = ()
 
-    def send(self, push: Push) -> str | None:
-        self.sent = [push.jid]
-        return super().send(push)
+    def send(self, pending: PendingJob) -> str | None:
+        self.sent = [pending.jid]
+        return super().send(pending)
 
-    def send_many(self, pushes: Sequence[Push]) -> list[str | None]:
-        self.sent = [push.jid for push in pushes]
-        return super().send_many(pushes)
+    def send_many(self, pending: Sequence[PendingJob]) -> list[str | None]:
+        self.sent = [job.jid for job in pending]
+        return super().send_many(pending)
 
 
 app = NotingApp()

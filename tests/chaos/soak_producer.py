@@ -15,8 +15,8 @@ from typing import Any
 import redis
 
 from cogworkerd.errors import PushFailed, PushUnknown
-from cogworkerd.payload import unique_digest
 from cogworkerd.settings import Layer, combine
+from cogworkerd.unique import unique_digest
 from tests.chaos.soak_app import app, async_work, doomed, work
 from tests.chaos.soak_record import Record
 from tests.chaos.soak_server import KEYS, QUEUES, JobServer

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from cogworkerd.payload import unique_digest
+from cogworkerd.unique import unique_digest
 from tests.support import Client, Daemon, Server, eventually, inprogress, push_raw
 
 Start = Callable[..., Daemon]

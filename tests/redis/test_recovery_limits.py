@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 import redis
 
-from cogworkerd.payload import parse, unique_digest
+from cogworkerd.locks import Locks
+from cogworkerd.payload import parse
 from cogworkerd.store import scripts
 from cogworkerd.store.connection import Server as Address
 from cogworkerd.store.keys import Keys
-from cogworkerd.supervisor.burial import burial_of
+from cogworkerd.supervisor.burial import burial_of, listed_job
 from cogworkerd.supervisor.deferred import DeferredReleases
 from cogworkerd.supervisor.link import Link
 from cogworkerd.supervisor.recovery import Recovery
+from cogworkerd.unique import unique_digest
 from tests.support import Recorder, Server
 
 KEYS = Keys()
@@ -25,6 +27,7 @@ GONE = "gone:1:0123456789ab"
 NOW = 1_700_000_000.0
 LIMIT = 3
 RAW = json.dumps({"class": "a", "jid": "j", "args": [], "queue": "mail", "unique": "until_executed"}).encode()
+LOCKS = Locks(KEYS)
 LOCK = KEYS.unique(unique_digest(json.loads(RAW), "mail"))
 COUNTER = KEYS.orphanings("j")
 
@@ -47,7 +50,7 @@ def run(store: Any, call: scripts.Call) -> Any:
 
 
 def recover(store: Any) -> list[Any]:
-    return list(run(store, scripts.recover(KEYS, GONE, [(RAW, "j", "mail")], 60.0, False, LIMIT, NOW)))
+    return list(run(store, scripts.recover(KEYS, GONE, [listed_job(RAW, LOCKS)], 60.0, False, LIMIT, NOW)))
 
 
 def turn(server: Server, turns: int = 1) -> Recorder:
@@ -56,7 +59,7 @@ def turn(server: Server, turns: int = 1) -> Recorder:
 
     async def go() -> None:
         link = Link(Address.parse(server.url), log)
-        recovery = Recovery(link, KEYS, "here:1:ba9876543210", 60.0, LIMIT, log, DeferredReleases(link, log))
+        recovery = Recovery(link, KEYS, LOCKS, "here:1:ba9876543210", 60.0, LIMIT, log, DeferredReleases(link, log))
         try:
             for n in range(turns):
                 await recovery.turn(100.0 + 70.0 * n)
@@ -80,7 +83,7 @@ def test_r40_an_unusable_counter_starts_over_in_a_recovery(value: str | bytes, s
 def test_r40_an_unusable_counter_starts_over_when_a_child_dies(value: str | bytes, store: Any) -> None:
     store.set(COUNTER, value)
     store.set(KEYS.look(GONE), 7)
-    burial = burial_of(RAW, "mail", "it died", KEYS, NOW)
+    burial = burial_of(RAW, "mail", "it died", LOCKS, NOW)
     assert run(store, scripts.requeue(KEYS, GONE, RAW, "mail", 7, True, LIMIT, burial, NOW)) == b"requeued"
     assert store.get(COUNTER) == b"1"
 

@@ -14,9 +14,10 @@ import pytest
 import redis
 import redis.exceptions
 
+from cogworkerd.locks import JobLocks
 from cogworkerd.outcome import SUCCESS, Kind, Outcome, Settlement
 from cogworkerd.store import scripts
-from cogworkerd.store.scripts import Burial, Call
+from cogworkerd.store.scripts import Burial, Call, Listed
 from cogworkerd.worker.reports import Result
 from tests.supervisor_parts import KEYS, ME, MINE, Parts, Work, limited_user, parts
 from tests.support import Client, Server
@@ -29,7 +30,9 @@ THEIRS = KEYS.inprogress(GONE)
 JOB = b'{"class":"a","jid":"j1","queue":"default"}'
 RETRY = Outcome(Kind.RETRY, 12.5, b'{"later":1}', b'{"attempt":1}')
 DEAD = Outcome(Kind.DEAD, 13.5, b'{"dead":1}', b'{"attempt":4}')
-BURIAL = Burial("j1", (LOCK,), DEAD)
+LOCKS = JobLocks("j1", (LOCK,), ttl=60)
+BURIAL = Burial(LOCKS, DEAD)
+LISTED = Listed(JOB, "default", LOCKS)
 
 
 def run(url: str, work: Work) -> None:
@@ -93,18 +96,18 @@ def moves() -> list[Move]:
         Move("settle to dead and fetch", MINE, KEYS.dead, both[1]),
         Move("requeue", MINE, QUEUE, requeues[0]),
         Move("requeue to dead", MINE, KEYS.dead, requeues[1]),
-        Move("give back", MINE, QUEUE, scripts.give_back(KEYS, ME, JOB, "default")),
+        Move("give back", MINE, QUEUE, scripts.give_back(KEYS, ME, JOB, "default", LOCKS)),
         Move("due of schedule", KEYS.schedule, QUEUE, scripts.move_due(KEYS, KEYS.schedule, [(JOB, JOB, "default")])),
         Move("due of retry", KEYS.retry, QUEUE, scripts.move_due(KEYS, KEYS.retry, [(JOB, JOB, "default")])),
         Move("due to dead", KEYS.retry, KEYS.dead, scripts.bury_due(KEYS, KEYS.retry, JOB, b"entry", NOW)),
-        Move("recover", THEIRS, QUEUE, scripts.recover(KEYS, GONE, [(JOB, "j1", "default")], 300, False, 3, NOW)),
+        Move("recover", THEIRS, QUEUE, scripts.recover(KEYS, GONE, [LISTED], 300, False, 3, NOW)),
         Move(
             "repeat orphan to dead",
             KEYS.repeat_orphans,
             KEYS.dead,
             scripts.bury_repeat_orphan(KEYS, JOB, BURIAL, NOW),
         ),
-        Move("farewell", MINE, QUEUE, scripts.farewell(KEYS, ME, [], [(JOB, "default")], True)),
+        Move("farewell", MINE, QUEUE, scripts.farewell(KEYS, ME, [], [LISTED], True)),
     ]
     return [*found, *_moves_of_parked()]
 
@@ -117,7 +120,7 @@ def _moves_of_parked() -> list[Move]:
             "file what was parked",
             KEYS.unsettled,
             KEYS.dead,
-            scripts.file_parked(KEYS, JOB, KEYS.dead, 1.5, b"entry", "j1", [LOCK], NOW),
+            scripts.file_parked(KEYS, JOB, KEYS.dead, 1.5, b"entry", LOCKS, NOW),
         ),
         Move(
             "set a record aside",
@@ -382,7 +385,7 @@ def test_a_sign_of_life_that_comes_after_the_look_is_seen_by_the_script(
 ) -> None:
     """R37: whether the owner is dead is asked in the step that takes its jobs."""
     leave_behind(client, GONE, JOB)
-    call = scripts.recover(KEYS, GONE, [(JOB, "j1", "default")], 300, False, 3, NOW)
+    call = scripts.recover(KEYS, GONE, [LISTED], 300, False, 3, NOW)
     if change == "a beat":
         client.hset(KEYS.last_beat, GONE, client.time()[0])
     else:

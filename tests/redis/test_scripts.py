@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import redis
 
+from cogworkerd.locks import JobLocks
 from cogworkerd.outcome import SUCCESS, Kind, Outcome, Settlement
 from cogworkerd.store import scripts
 from cogworkerd.store.keys import Keys
-from cogworkerd.store.scripts import Burial, Call
+from cogworkerd.store.scripts import Burial, Call, Listed
 from tests.support import Server
 
 KEYS = Keys()
@@ -266,7 +267,9 @@ def test_look_and_register_share_one_rising_number(store: Store) -> None:
 
 
 def requeue(number: int = 1, blame: bool = True, *locks: str, limit: int = 3) -> Call:
-    return scripts.requeue(KEYS, ME, JOB, "default", number, blame, limit, Burial("j1", locks, DEAD), NOW)
+    return scripts.requeue(
+        KEYS, ME, JOB, "default", number, blame, limit, Burial(JobLocks("j1", locks, ttl=60), DEAD), NOW
+    )
 
 
 def test_requeue_puts_a_job_where_it_is_popped_next_and_counts(store: Store) -> None:
@@ -354,10 +357,10 @@ def test_requeue_onto_a_key_that_is_no_list_leaves_the_job_listed(store: Store) 
 
 def test_give_back_moves_a_listed_job_to_the_front_and_no_other(store: Store) -> None:
     store.client.lpush(QUEUE, b"waits")
-    assert store.run(scripts.give_back(KEYS, ME, JOB, "default")) == 0
+    assert store.run(scripts.give_back(KEYS, ME, JOB, "default", JobLocks("j1", ttl=60))) == 0
     assert store.list(QUEUE) == [b"waits"]
     store.client.lpush(MINE, JOB, JOB)
-    assert store.run(scripts.give_back(KEYS, ME, JOB, "default")) == 1
+    assert store.run(scripts.give_back(KEYS, ME, JOB, "default", JobLocks("j1", ttl=60))) == 1
     assert store.client.rpop(QUEUE) == JOB
     assert store.list(MINE) == [JOB]
 
@@ -405,7 +408,12 @@ DEAD_ONE = "gone:9:def"
 LIST = KEYS.inprogress(DEAD_ONE)
 
 
-def dead_daemon(store: Store, *jobs: bytes, age: float = 1000, present: bool = False) -> list[tuple[bytes, str, str]]:
+def listed(raw: bytes, queue: str = "default", jid: str = "j1") -> Listed:
+    """A job without locks."""
+    return Listed(raw, queue, JobLocks(jid, ttl=60))
+
+
+def dead_daemon(store: Store, *jobs: bytes, age: float = 1000, present: bool = False) -> list[Listed]:
     """A daemon with jobs on its list (first fetched first); what `recover` is told of them."""
     store.client.sadd(KEYS.inprogress_identities, DEAD_ONE)
     store.client.hset(KEYS.last_beat, DEAD_ONE, store.client.time()[0] - age)
@@ -413,10 +421,10 @@ def dead_daemon(store: Store, *jobs: bytes, age: float = 1000, present: bool = F
         store.client.hset(KEYS.process(DEAD_ONE), "busy", 1)
     if jobs:
         store.client.lpush(LIST, *jobs)
-    return [(raw, f"jid-{raw.decode()}", "default") for raw in store.list(LIST)]
+    return [listed(raw, jid=f"jid-{raw.decode()}") for raw in store.list(LIST)]
 
 
-def recover(jobs: list[tuple[bytes, str, str]], seen_gone: bool = False, limit: int = 3) -> Call:
+def recover(jobs: list[Listed], seen_gone: bool = False, limit: int = 3) -> Call:
     return scripts.recover(KEYS, DEAD_ONE, jobs, 300, seen_gone, limit, NOW)
 
 
@@ -479,27 +487,27 @@ def test_recover_puts_a_job_whose_queue_cannot_be_written_to_the_back_and_goes_o
     """R38."""
     dead_daemon(store, b"odd", b"fine", b"last")
     store.client.set(KEYS.queue("odd"), "no list")
-    jobs = [(b"last", "l", "default"), (b"fine", "f", "default"), (b"odd", "o", "odd")]
+    jobs = [listed(b"last", "default", "l"), listed(b"fine", "default", "f"), listed(b"odd", "odd", "o")]
     assert store.run(recover(jobs)) == [b"left", 2, 0, 1]
     assert store.list(LIST) == [b"odd"]
     assert [store.client.rpop(QUEUE) for _ in range(2)] == [b"fine", b"last"]
     assert store.client.sismember(KEYS.inprogress_identities, DEAD_ONE)
     assert not store.client.exists(KEYS.orphanings("o"))
     store.client.delete(KEYS.queue("odd"))
-    assert store.run(recover([(b"odd", "o", "odd")])) == [b"forgotten", 1, 0, 0]
+    assert store.run(recover([listed(b"odd", "odd", "o")])) == [b"forgotten", 1, 0, 0]
 
 
 def test_recover_moves_an_unwritable_job_out_of_the_way_of_a_batch(store: Store) -> None:
     """R38: the next pass reads the head of the list, and must meet the others there."""
     dead_daemon(store, b"old", b"odd")
     store.client.set(KEYS.queue("odd"), "no list")
-    assert store.run(recover([(b"odd", "o", "odd")])) == [b"left", 0, 0, 2]
+    assert store.run(recover([listed(b"odd", "odd", "o")])) == [b"left", 0, 0, 2]
     assert store.list(LIST) == [b"old", b"odd"]
 
 
 def test_recover_does_not_move_what_is_not_listed_any_more(store: Store) -> None:
     jobs = dead_daemon(store, b"a")
-    assert store.run(recover([*jobs, (b"elsewhere", "e", "default")])) == [b"forgotten", 1, 0, 0]
+    assert store.run(recover([*jobs, listed(b"elsewhere", "default", "e")])) == [b"forgotten", 1, 0, 0]
     assert store.list(QUEUE) == [b"a"]
 
 
@@ -518,7 +526,7 @@ def test_bury_repeat_orphan_files_a_job_once_and_releases_what_it_held(store: St
     store.client.set(theirs, "j2")
     store.client.set(KEYS.orphanings("j1"), 4)
     store.client.rpush(KEYS.repeat_orphans, JOB)
-    call = scripts.bury_repeat_orphan(KEYS, JOB, Burial("j1", (mine, theirs), DEAD), NOW)
+    call = scripts.bury_repeat_orphan(KEYS, JOB, Burial(JobLocks("j1", (mine, theirs), ttl=60), DEAD), NOW)
     assert store.run(call) == 1
     assert store.run(call) == 0
     assert store.client.zrange(KEYS.dead, 0, -1, withscores=True) == [(DEAD.payload, DEAD.score)]
@@ -544,7 +552,7 @@ def test_farewell_requeues_in_order_drops_acks_and_forgets(store: Store) -> None
     """R46, P19, P20."""
     leaving(store, b"first", b"done", b"second")
     store.client.lpush(QUEUE, b"waits")
-    jobs = [(b"second", "default"), (b"first", "default")]
+    jobs = [listed(b"second"), listed(b"first")]
     assert store.run(scripts.farewell(KEYS, ME, [b"done"], jobs, forget=True)) == [2, 0]
     assert [store.client.rpop(QUEUE) for _ in range(3)] == [b"first", b"second", b"waits"]
     assert store.client.keys("*") == [KEYS.queues.encode()]
@@ -553,7 +561,7 @@ def test_farewell_requeues_in_order_drops_acks_and_forgets(store: Store) -> None
 def test_farewell_that_may_not_forget_stays_registered_with_its_stamp(store: Store) -> None:
     """R43."""
     leaving(store, b"job")
-    assert store.run(scripts.farewell(KEYS, ME, [], [(b"job", "default")], forget=False)) == [1, 0]
+    assert store.run(scripts.farewell(KEYS, ME, [], [listed(b"job")], forget=False)) == [1, 0]
     assert store.client.sismember(KEYS.inprogress_identities, ME)
     assert store.client.hget(KEYS.last_beat, ME) == b"1"
     assert not store.client.exists(MINE, KEYS.process(ME), KEYS.workers(ME), KEYS.look(ME), KEYS.processes)
@@ -563,7 +571,7 @@ def test_farewell_keeps_what_cannot_be_requeued_and_stays_registered(store: Stor
     """R46."""
     leaving(store, b"fine", b"odd", b"unnamed")
     store.client.set(KEYS.queue("odd"), "no list")
-    jobs = [(b"odd", "odd"), (b"fine", "default"), (b"not listed", "default")]
+    jobs = [listed(b"odd", "odd"), listed(b"fine"), listed(b"not listed")]
     assert store.run(scripts.farewell(KEYS, ME, [], jobs, forget=True)) == [1, 2]
     assert store.list(MINE) == [b"unnamed", b"odd"]
     assert store.list(QUEUE) == [b"fine"]
@@ -572,7 +580,7 @@ def test_farewell_keeps_what_cannot_be_requeued_and_stays_registered(store: Stor
 
 def test_farewell_drops_one_copy_for_each_ack(store: Store) -> None:
     leaving(store, b"copy", b"copy", b"copy")
-    jobs = [(b"copy", "default")]
+    jobs = [listed(b"copy")]
     assert store.run(scripts.farewell(KEYS, ME, [b"copy", b"copy"], jobs, forget=True)) == [1, 0]
     assert store.list(QUEUE) == [b"copy"]
 
@@ -618,8 +626,8 @@ def test_beat_with_one_key_of_the_wrong_type_names_it_and_writes_the_others(wron
 def test_a_namespace_is_in_every_key_of_every_script(store: Store) -> None:
     keys = Keys("shop")
     store.client.delete(KEYS.inprogress_identities)
-    burial = Burial("j1", (keys.unique("u"),), DEAD)
-    jobs = [(JOB, "j1", "default")]
+    burial = Burial(JobLocks("j1", (keys.unique("u"),), ttl=60), DEAD)
+    jobs = [Listed(JOB, "default", JobLocks("j1", (keys.unique("u"),), ttl=60))]
     for call in (
         scripts.beat(keys, ME, NOW, ["default"]),
         scripts.register(keys, ME, NOW),
@@ -628,7 +636,7 @@ def test_a_namespace_is_in_every_key_of_every_script(store: Store) -> None:
         scripts.requeue(keys, ME, JOB, "default", 2, True, 3, burial, NOW),
         scripts.recover(keys, ME, jobs, 300, True, 3, NOW),
         scripts.bury_repeat_orphan(keys, JOB, burial, NOW),
-        scripts.farewell(keys, ME, [JOB], [(JOB, "default")], True),
+        scripts.farewell(keys, ME, [JOB], jobs, True),
     ):
         assert all(key.startswith("shop:") for key in call.keys), call.script.name
         store.run(call)

@@ -21,6 +21,7 @@ from cogworkerd import BURY, App, context, current_job
 from cogworkerd.client import Push
 from cogworkerd.errors import SettingsError
 from cogworkerd.job import OPTION_NAMES, Call, Job, Options
+from cogworkerd.middleware import PendingJob
 from tests.support import ROOT
 
 
@@ -31,19 +32,18 @@ class Shelf(App):
         super().__init__("redis://127.0.0.1:1", **settings)
         self.pushed: list[Push] = []
 
-    def send(self, push: Push) -> str | None:
-        self.pushed.append(push)
-        return push.jid
+    def send(self, pending: PendingJob) -> str | None:
+        return self.send_many([pending])[0]
 
-    def send_many(self, pushes: Sequence[Push]) -> list[str | None]:
-        self.pushed += pushes
-        return [push.jid for push in pushes]
+    def send_many(self, pending: Sequence[PendingJob]) -> list[str | None]:
+        self.pushed += [self.push_of(job) for job in pending]
+        return [job.jid for job in pending]
 
-    async def asend(self, push: Push) -> str | None:
-        return self.send(push)
+    async def asend(self, pending: PendingJob) -> str | None:
+        return self.send(pending)
 
-    async def asend_many(self, pushes: Sequence[Push]) -> list[str | None]:
-        return self.send_many(pushes)
+    async def asend_many(self, pending: Sequence[PendingJob]) -> list[str | None]:
+        return self.send_many(pending)
 
     @property
     def payloads(self) -> list[dict[str, Any]]:

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from cogworkerd.locks import lock_keys
 from cogworkerd.payload import (
     MAX_DEPTH,
     MAX_JID,
@@ -25,10 +24,8 @@ from cogworkerd.payload import (
     parse,
     queue_of,
     retry_budget,
-    unique_digest,
     unparseable,
 )
-from cogworkerd.store.keys import Keys
 
 MOST = 2**31 - 1
 
@@ -338,63 +335,3 @@ def test_c48_bytes_that_no_text_can_hold_are_kept_exactly(raw: bytes) -> None:
     entry = json.loads(dump(unparseable(raw, "mail", "why", 12.5)))
     assert len(entry["raw_payload"]) <= 100_000
     assert base64.b64decode(entry["raw_payload_base64"]) == raw
-
-
-# ---- digests -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "queue", "args", "digest"),
-    [
-        ("GreetingJob", "default", ["world"], "84566ef6873964f1385859f3b70785e53e69175d"),
-        ("GreetingJob", "default", [], "9019ee3ad801f73509b5e9ce23bb3f1019683871"),
-        (
-            "Billing::ChargeJob",
-            "low",
-            [1, "a b", True, None, {"k": [1.5]}],
-            "ea4c9ffa021d4fd7507001976459498c442c9335",
-        ),
-        ("ReportJob", "default", ["é/ü"], "6792a7c132aecb5f9687fcec1950f87d709ed436"),
-        # The digest of a periodic entry is `cron|class|args`: the same rule with other words in the first two places.
-        ("0 * * * *", "HourlyCleanupJob", [], "9104b90cb8b0a08e3b3e3c944e6d62618c3f46e3"),
-    ],
-)
-def test_the_vectors_of_the_wire_format(name: str, queue: str, args: list[Any], digest: str) -> None:
-    assert unique_digest({"class": name, "args": args}, queue) == digest
-
-
-def test_the_digest_has_kwargs_only_where_there_are_any_and_in_any_order() -> None:
-    plain = unique_digest({"class": "a", "args": [1]}, "q")
-    assert unique_digest({"class": "a", "args": [1], "kwargs": {}}, "q") == plain
-    assert unique_digest({"class": "a", "args": [1], "kwargs": None}, "q") == plain
-    one = unique_digest({"class": "a", "args": [1], "kwargs": {"x": 1, "y": "é"}}, "q")
-    other = unique_digest({"class": "a", "args": [1], "kwargs": {"y": "é", "x": 1}}, "q")
-    assert one == other != plain
-
-
-def test_the_digest_depends_on_name_queue_and_args_only() -> None:
-    base = {"class": "a", "args": [1], "jid": "1", "retry": 3}
-    digest = unique_digest(base, "q")
-    assert unique_digest({**base, "jid": "2", "retry": 5}, "q") == digest
-    assert unique_digest(base, "r") != digest
-    assert unique_digest({**base, "class": "b"}, "q") != digest
-    assert unique_digest({**base, "args": ["1"]}, "q") != digest
-
-
-def test_locks_of_a_job_follow_its_queue() -> None:
-    keys = Keys("x")
-    job = parse(b'{"class":"a","args":[1],"unique":"until_executed","periodic_pjid":"p"}')
-    digest = unique_digest(job, "found")
-    assert lock_keys(job, "found", keys) == [f"x:cogworker:unique:{digest}", "x:periodic:running:p"]
-    assert lock_keys({**job, "queue": "mail"}, "found", keys)[0] != lock_keys(job, "found", keys)[0]
-    assert lock_keys({"class": "a", "unique": "while_executing", "periodic_pjid": 5}, "q", keys) == []
-
-
-@pytest.mark.parametrize(
-    "args", [b"[NaN]", b"[Infinity]", b"[1e400]", b'["\\ud800"]', b'[{"k":"\\ud800"}]'], ids=lambda args: args.decode()
-)
-@pytest.mark.parametrize("field", [b"args", b"kwargs"])
-def test_r24_asking_for_a_jobs_locks_never_fails_after_it_ran(field: bytes, args: bytes) -> None:
-    value = b'{"k":' + args + b"}" if field == b"kwargs" else args
-    job = parse(b'{"class":"a","unique":"until_executed","' + field + b'":' + value + b"}")
-    assert isinstance(lock_keys(job, "default", Keys()), list)

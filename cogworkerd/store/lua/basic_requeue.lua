@@ -8,8 +8,11 @@
 --      7 list    job_attempts:<jid>               7 score in dead
 --      8...      lock keys of the job             8 the payload for dead
 --                                                 9 the attempt's record for a burial
+--                                                10 seconds for which the locks are kept
+--                                                11 "1": the last lock is taken again if it lapsed
 -- Answers "requeued" or "buried"; see release.lua, too.
 --@include orphanings
+--@include keep
 --@include release
 --@include statistics
 
@@ -24,5 +27,6 @@ if count > tonumber(ARGV[4]) then
 end
 redis.call('RPUSH', KEYS[1], ARGV[1])
 redis.pcall('SADD', KEYS[2], ARGV[2])
+keep_all(8, #KEYS, ARGV[6], ARGV[10], ARGV[11])
 if count > 0 then redis.pcall('SET', KEYS[3], count, 'EX', ARGV[5]) end
 return 'requeued'

@@ -1,8 +1,9 @@
 -- Settle the job that ended and fetch the next one, in one step, without a list of those in progress.
 -- KEYS and ARGV begin as basic_settling.lua says. Behind the lock keys: the paused set, then the queues to look at,
--- first one first; behind ARGV 6: the names of these queues.
+-- first one first; behind ARGV 7: the names of these queues.
 -- Answers {what basic_settle.lua answers, index of the queue, job ...}; from the index on as basic_fetching.lua
 -- says.
+--@include keep
 --@include release
 --@include statistics
 --@include basic_settling
@@ -10,5 +11,5 @@
 --@include basic_fetching
 
 local result = with_unreleased(settle())
-local found = fetch(6 + tonumber(ARGV[6]), 7)
+local found = fetch(6 + tonumber(ARGV[6]), 8)
 return {result, unpack(found)}

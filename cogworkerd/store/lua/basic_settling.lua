@@ -7,11 +7,16 @@
 --      4 zset    retry or dead                    4 the payload to file
 --      5 list    job_attempts:<jid>               5 the attempt's record, or ""
 --      6...      lock keys of the job             6 how many lock keys there are
+--                                                 7 seconds for which the locks are kept, "0": release them
 
 local function settle()
   if ARGV[3] ~= '' then redis.call('ZADD', KEYS[4], ARGV[3], ARGV[4]) end
   redis.pcall('DEL', KEYS[1])
-  release(6, tonumber(ARGV[6]), ARGV[1])
+  if ARGV[7] == '0' then
+    release(6, tonumber(ARGV[6]), ARGV[1])
+  else
+    keep_all(6, 5 + tonumber(ARGV[6]), ARGV[1], ARGV[7])
+  end
   count_run(ARGV[2], KEYS[2], KEYS[3])
   note_attempt(KEYS[5], ARGV[5])
   return 'settled'

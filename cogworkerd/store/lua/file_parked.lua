@@ -4,8 +4,9 @@
 --      3 string  stats:failed                     3 payload
 --      4 hash    throughput:<hour>                4 jid
 --      5 string  orphanings:<jid>                 5 "1": it is over (filed in dead)
---      6...      lock keys of the job
+--      6...      lock keys of the job             6 seconds for which the locks are kept, if it is not over
 -- Answers 1, or 0 if somebody else filed it; see release.lua, too.
+--@include keep
 --@include listed
 --@include release
 --@include statistics
@@ -17,5 +18,7 @@ redis.pcall('DEL', KEYS[5])
 if ARGV[5] == '1' then
   release(6, #KEYS - 5, ARGV[4])
   count_run('failed', KEYS[3], KEYS[4])
+else
+  keep_all(6, #KEYS, ARGV[4], ARGV[6])
 end
 return with_unreleased(1)

@@ -4,7 +4,10 @@
 --      3 string  stats:failed                     3 "failed", or "": who files it counts it
 --      4 hash    throughput:<hour>                4 the attempt's record, or ""
 --      5 list    job_attempts:<jid>               5 "1": the entry is known to be lost, hand over all the same
+--      6...      lock keys of the job             6 jid
+--                                                 7 seconds for which the locks are kept
 -- Answers 1, or 0 if the job is not on the list.
+--@include keep
 --@include listed
 --@include statistics
 
@@ -13,4 +16,5 @@ redis.call('RPUSH', KEYS[2], ARGV[2])
 redis.call('LREM', KEYS[1], 1, ARGV[1])
 count_run(ARGV[3], KEYS[3], KEYS[4])
 note_attempt(KEYS[5], ARGV[4])
+keep_all(6, #KEYS, ARGV[6], ARGV[7])
 return 1

@@ -5,13 +5,16 @@
 --      4 hash    last_beat                        4 the caller's time, should the server not tell its own
 --      5 list    repeat_orphans                   5 how many orphanings are allowed
 --      6 set     queues                           6 lifetime of the counter, seconds
---      7 zset    dead                         then for each job: the job as listed, the name of its queue
+--      7 zset    dead                             7 seconds for which locks are kept
 --      8 set     x:raw_burials
 --      then for each job, newest first:
---           list    its queue
---           string  orphanings:<jid>
+--           list    its queue                 then for each job: the job as listed, the name of its queue, its jid,
+--           string  orphanings:<jid>          "1" if its running lock is taken again
+--           string  its unique lock
+--           string  its running lock; x:nothing for one that it has not
 -- Answers {state, requeued, over the limit, left}: state is "alive", "recovered" (the list is empty), "left" (not
 -- empty) or "forgotten" (empty, and the identity was dropped since its beat is old).
+--@include keep
 --@include listed
 --@include orphanings
 
@@ -35,9 +38,9 @@ local function set_aside(job)
 end
 
 local requeued, over = 0, 0
-for i = 1, (#KEYS - 8) / 2 do
-  local job, name = ARGV[5 + 2 * i], ARGV[6 + 2 * i]
-  local queue, counter = KEYS[7 + 2 * i], KEYS[8 + 2 * i]
+for i = 0, (#KEYS - 8) / 4 - 1 do
+  local job, name, jid, retake = unpack(ARGV, 8 + 4 * i, 11 + 4 * i)
+  local queue, counter = KEYS[9 + 4 * i], KEYS[10 + 4 * i]
   if listed(KEYS[1], job) then
     local count = orphanings(counter)
     local repeated = count > tonumber(ARGV[5])
@@ -53,6 +56,7 @@ for i = 1, (#KEYS - 8) / 2 do
       else
         requeued = requeued + 1
         redis.pcall('SADD', KEYS[6], name)
+        keep_all(11 + 4 * i, 12 + 4 * i, jid, ARGV[7], retake)
       end
     end
   end

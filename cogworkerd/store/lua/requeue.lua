@@ -10,9 +10,12 @@
 --      8 hash    throughput:<hour>                8 score in dead
 --      9 list    job_attempts:<jid>               9 the payload for dead
 --      10...     lock keys of the job            10 the attempt's record for a burial
+--                                                11 seconds for which the locks are kept
+--                                                12 "1": the last lock is taken again if it lapsed
 -- Answers "requeued", "buried", "gone" (not on the list) or "void" (a newer look was taken); see release.lua, too.
 --@include listed
 --@include orphanings
+--@include keep
 --@include release
 --@include statistics
 
@@ -31,5 +34,6 @@ end
 redis.call('RPUSH', KEYS[3], ARGV[1])
 redis.call('LREM', KEYS[1], 1, ARGV[1])
 redis.pcall('SADD', KEYS[4], ARGV[3])
+keep_all(10, #KEYS, ARGV[7], ARGV[11], ARGV[12])
 if count > 0 then redis.pcall('SET', KEYS[5], count, 'EX', ARGV[6]) end
 return 'requeued'

@@ -8,6 +8,7 @@
 --      6 zset    retry or dead                    6 the payload to file
 --      7 list    job_attempts:<jid>               7 the attempt's record, or ""
 --      8...      lock keys of the job             8 how many lock keys there are
+--                                                 9 seconds for which the locks are kept, "0": release them
 
 local function settle()
   local function absent()
@@ -19,7 +20,11 @@ local function settle()
   end
   if redis.call('LREM', KEYS[1], 1, ARGV[2]) == 0 then return absent() end
   redis.pcall('DEL', KEYS[3])
-  release(8, tonumber(ARGV[8]), ARGV[3])
+  if ARGV[9] == '0' then
+    release(8, tonumber(ARGV[8]), ARGV[3])
+  else
+    keep_all(8, 7 + tonumber(ARGV[8]), ARGV[3], ARGV[9])
+  end
   count_run(ARGV[4], KEYS[4], KEYS[5])
   note_attempt(KEYS[7], ARGV[7])
   return 'settled'
