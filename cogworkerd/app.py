@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar, Unpack, overload
 from cogworkerd import payload as payloads
 from cogworkerd.client import Client, Push
 from cogworkerd.context import JobContext
-from cogworkerd.job import Call, Job, JobOptions, Options, check_options, due_at, due_in
+from cogworkerd.job import Call, D, DeathHook, Job, JobOptions, Options, check_death_hook, check_options, due_at, due_in
 from cogworkerd.locks import JobLocks, Locks
 from cogworkerd.middleware import Chain, Middleware, PendingJob
 from cogworkerd.settings import Layer, Settings, combine, environment_layers
@@ -51,6 +51,7 @@ class App:
         self.jobs: dict[str, Job[..., Any]] = {}
         self.start_hooks: list[ChildHook] = []
         self.stop_hooks: list[ChildHook] = []
+        self.death_hooks: list[DeathHook] = []
         self.client_chain: Chain[PendingJob] = Chain("client_middleware")
         self.server_chain: Chain[JobContext] = Chain("server_middleware")
         self._lock = threading.Lock()
@@ -186,6 +187,16 @@ class App:
         """
         self.server_chain.add(middleware)
         return middleware
+
+    def on_death(self, hook: D) -> D:
+        """Decorator: `hook(job, error)` is called when any job of this app is in dead. See `Job.on_death`."""
+        self.death_hooks.append(check_death_hook(hook, "on_death"))
+        return hook
+
+    def death_hooks_of(self, name: str) -> list[DeathHook]:
+        """The hooks for a job of this name: its own, then those for all jobs."""
+        job = self.jobs.get(name)
+        return [*(job.death_hooks if job is not None else ()), *self.death_hooks]
 
     @property
     def settings(self) -> Settings:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from datetime import timedelta
+
 import redis.exceptions
 
 
@@ -48,6 +51,51 @@ class PushFailed(CogworkerdError, redis.exceptions.RedisError):
     def __init__(self, reason: str, pushed: list[str]) -> None:
         super().__init__(f"{reason} ({len(pushed)} jobs of this call were pushed before)")
         self.pushed = pushed
+
+
+class Retry(CogworkerdError):
+    """Raised by a job: this run has failed, try again. `raise Retry(...) from error` says why.
+
+    Attributes:
+        delay: seconds or a timedelta until then; None: the usual back-off.
+
+    A job without retries left goes to dead all the same.
+    """
+
+    def __init__(self, reason: str = "", *, delay: float | timedelta | None = None) -> None:
+        seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+        if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float)):
+            raise TypeError(f"delay = {delay!r:.80}: allowed are seconds from 0 up, a timedelta, or None")
+        if seconds is not None and not 0 <= seconds < math.inf:
+            raise ValueError(f"delay = {delay!r:.80}: allowed are seconds from 0 up, a timedelta, or None")
+        super().__init__(reason or "the job asked for a retry")
+        self.delay = None if seconds is None else float(seconds)
+
+
+class Bury(CogworkerdError):
+    """Raised by a job: there is no sense in trying again; it goes to dead."""
+
+    def __init__(self, reason: str = "the job asked to be buried") -> None:
+        super().__init__(reason)
+
+
+class Discard(CogworkerdError):
+    """Raised by a job: it has failed, and nothing of it is kept."""
+
+    def __init__(self, reason: str = "the job asked to be discarded") -> None:
+        super().__init__(reason)
+
+
+class RecordedError(CogworkerdError):
+    """What is known of an error of another process: what a death hook gets for a job that did not die in its own.
+
+    Attributes:
+        error_class: the name of its class.
+    """
+
+    def __init__(self, error_class: str, message: str) -> None:
+        super().__init__(f"{error_class}: {message}" if message else error_class)
+        self.error_class = error_class
 
 
 class UnknownJob(CogworkerdError):

@@ -28,6 +28,8 @@ When = datetime | float
 HookAnswer = float | timedelta | Decision | None
 RetryHook = Callable[[int, Any, Any], HookAnswer]
 H = TypeVar("H", bound=RetryHook)
+DeathHook = Callable[[Any, Any], Any]
+D = TypeVar("D", bound=DeathHook)
 
 
 class JobOptions(TypedDict, total=False):
@@ -239,6 +241,23 @@ class Job(Generic[P, R]):
         self._family.retry_hook = hook
         return hook
 
+    def on_death(self, hook: D) -> D:
+        """Decorator: `hook(job, error)` is called when a job of this kind is in dead, once in the fleet.
+
+        It runs in the process that performed the job; in a short-lived one, 30 s at most, if that process died or
+        the job was buried elsewhere (`error` is then a `RecordedError`). Not for discarded jobs, nor for what somebody
+        does to dead entries by hand. Each hook is called on its own: one that raises is logged.
+
+        Raises:
+            TypeError: the hook is async.
+        """
+        self._family.death_hooks.append(check_death_hook(hook, f"the on_death hook of {self.name}"))
+        return hook
+
+    @property
+    def death_hooks(self) -> list[DeathHook]:
+        return self._family.death_hooks
+
     @property
     def retry_hook(self) -> Hook | None:
         return self._family.retry_hook
@@ -273,7 +292,20 @@ class Job(Generic[P, R]):
 class _Family:
     """What a job and its `using(...)` twins share."""
 
-    retry_hook: Hook | None = None
+    def __init__(self) -> None:
+        self.retry_hook: Hook | None = None
+        self.death_hooks: list[DeathHook] = []
+
+
+def check_death_hook(hook: D, what: str) -> D:
+    """A hook that is a plain function.
+
+    Raises:
+        TypeError: it is not.
+    """
+    if not callable(hook) or inspect.iscoroutinefunction(hook):
+        raise TypeError(f"{what} must be a plain function (job, error), not async")
+    return hook
 
 
 def _signature_of(function: Callable[..., Any]) -> inspect.Signature:

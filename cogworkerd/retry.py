@@ -10,6 +10,7 @@ from datetime import timedelta
 from enum import Enum
 from typing import Any
 
+from cogworkerd.errors import Bury, Discard, Retry
 from cogworkerd.outcome import Kind, Outcome
 from cogworkerd.payload import appended, dump, failures_of, interruptions_of, queue_of, retry_budget
 from cogworkerd.text import error_class, error_message, storable
@@ -43,6 +44,22 @@ def backoff(attempt: int) -> float:
     return min(failures**4 + 15.0 + random.randrange(30) * (failures + 1), _MAX_DELAY)
 
 
+def is_last_attempt(payload: Mapping[str, Any]) -> bool:
+    """Whether no retry is left for this run."""
+    return failures_of(payload) + 1 > retry_budget(payload)
+
+
+def raised_verdict(error: BaseException) -> tuple[bool, Verdict]:
+    """Whether a job has decided by what it raised, and how."""
+    if isinstance(error, Retry):
+        return True, error.delay
+    if isinstance(error, Bury):
+        return True, BURY
+    if isinstance(error, Discard):
+        return True, DISCARD
+    return False, None
+
+
 def decide(
     payload: Mapping[str, Any],
     raw: bytes,
@@ -51,7 +68,8 @@ def decide(
     now: float,
     ask_hook: Callable[[int], Verdict] | None = None,
 ) -> Outcome:
-    """The outcome of a run that failed.
+    """The outcome of a run that failed. What the job raised decides (Retry, Bury, Discard), then its hook, then the
+    usual back-off.
 
     Args:
         payload: the job.
@@ -62,19 +80,23 @@ def decide(
         ask_hook: the job's `retry_in` hook for this attempt; it is not asked after the last one.
     """
     attempt = failures_of(payload) + 1
-    verdict: Verdict = BURY
-    if attempt <= retry_budget(payload):
+    decided, verdict = raised_verdict(error)
+    last = is_last_attempt(payload)
+    if not decided and not last:
         verdict = ask_hook(attempt) if ask_hook else None
     if verdict is DISCARD:
-        return Outcome(Kind.DISCARD, attempt=attempt_record(attempt, error, verdict, now))
+        return Outcome(Kind.DISCARD, attempt=attempt_record(attempt, error, "discarded", now))
+    end = "killed" if verdict is BURY else "dead"
+    if last:
+        verdict = BURY
     fields = failure_fields(payload, found, attempt, error, now)
     try:
         entry = dump({**payload, **fields})
     except ValueError:
-        return _interrupted(payload, raw, fields, verdict, error, now)
-    record = attempt_record(attempt, error, verdict, now)
+        return _interrupted(payload, raw, fields, end if verdict is BURY else "", error, now)
     if verdict is BURY:
-        return Outcome(Kind.DEAD, now, entry, record)
+        return Outcome(Kind.DEAD, now, entry, attempt_record(attempt, error, end, now))
+    record = attempt_record(attempt, error, "retrying", now)
     return Outcome(Kind.RETRY, now + _delay(verdict, attempt), entry, record)
 
 
@@ -82,18 +104,23 @@ def _interrupted(
     payload: Mapping[str, Any],
     raw: bytes,
     fields: Mapping[str, Any],
-    verdict: Verdict,
+    end: str,
     error: BaseException,
     now: float,
 ) -> Outcome:
     """A failure that cannot be recorded, since the payload cannot be written again: the original bytes are filed, with
-    the failure's fields behind them. The rule is the wire format's: 30 s for each interruption, and three of them."""
+    the failure's fields behind them. The rule is the wire format's: 30 s for each interruption, and three of them.
+
+    Args:
+        end: how the attempts log names this end of the job; "" if it is not over.
+    """
     count = interruptions_of(payload) + 1
     attempt = fields["retry_count"]
     entry = appended(raw, {"jid": payload["jid"], **fields, "failed_at": now, "interrupted_count": count})
-    if verdict is BURY or count > MAX_INTERRUPTIONS:
-        return Outcome(Kind.DEAD, now, entry, attempt_record(attempt, error, BURY, now))
-    return Outcome(Kind.RETRY, now + INTERRUPTION_DELAY * count, entry, attempt_record(attempt, error, None, now))
+    if end or count > MAX_INTERRUPTIONS:
+        return Outcome(Kind.DEAD, now, entry, attempt_record(attempt, error, end or "dead", now))
+    record = attempt_record(attempt, error, "retrying", now)
+    return Outcome(Kind.RETRY, now + INTERRUPTION_DELAY * count, entry, record)
 
 
 def failure_fields(
@@ -117,13 +144,13 @@ def _first_failure(payload: Mapping[str, Any], now: float) -> float:
     return now
 
 
-def attempt_record(attempt: int, error: BaseException, verdict: Verdict, now: float) -> bytes:
-    """One line of the job's attempts log."""
-    outcomes = {BURY: "dead", DISCARD: "discarded"}
+def attempt_record(attempt: int, error: BaseException, outcome: str, now: float) -> bytes:
+    """One line of the job's attempts log. `outcome`: retrying, dead (no retry was left), killed (it was decided so) or
+    discarded."""
     record = {
         "attempt": attempt,
         "failed_at": now,
-        "outcome": outcomes[verdict] if isinstance(verdict, Decision) else "retrying",
+        "outcome": outcome,
         "error_class": error_class(error),
         "error_message": storable(error_message(error), 1000),
     }

@@ -17,7 +17,7 @@ from cogworkerd.payload import (
     rewritten,
     unparseable,
 )
-from cogworkerd.retry import BURY, attempt_record, failure_fields
+from cogworkerd.retry import attempt_record, failure_fields
 from cogworkerd.store.scripts import Burial, Listed
 
 
@@ -53,7 +53,7 @@ def burial_of(raw: bytes, queue: str, reason: str, locks: Locks, now: float) -> 
     attempt = failures_of(payload) + 1
     error = ProcessDied(reason)
     entry = rewritten(payload, raw, failure_fields(payload, queue, attempt, error, now))
-    outcome = Outcome(Kind.DEAD, now, entry, attempt_record(attempt, error, BURY, now))
+    outcome = Outcome(Kind.DEAD, now, entry, attempt_record(attempt, error, "dead", now))
     return Burial(locks.waiting(payload, queue), outcome)
 
 

@@ -58,6 +58,9 @@ class Crew:
         setup: makes what a child is given, from the slot, its descriptor for reports and that of its parent's life.
         inherited: descriptors that were open before the supervisor made any of its own: the application's.
         shared: descriptors of the supervisor's that children keep.
+
+    Attributes:
+        spared: pids of further processes of ours; whoever started them takes their exit statuses.
     """
 
     def __init__(
@@ -88,6 +91,7 @@ class Crew:
         self._boot_timeout = boot_timeout
         self._forking = False
         self._reading: set[int] = set()
+        self.spared: set[int] = set()
 
     # ---- forking ----------------------------------------------------------------------------------------
 
@@ -199,7 +203,7 @@ class Crew:
         for slot in self.slots:
             if slot.dead():
                 self._bury(slot)
-        reap_strangers({slot.pid for slot in self.slots if slot.pid is not None})
+        reap_strangers({slot.pid for slot in self.slots if slot.pid is not None} | self.spared)
         self.fill()
 
     def _bury(self, slot: Slot) -> None:

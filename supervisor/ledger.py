@@ -36,6 +36,7 @@ class SlotRecord:
     Attributes:
         waits_on: the queue it waits on while idle; "" for none.
         client_id: of its connection, for CLIENT UNBLOCK; 0 while not known.
+        hooks_begun: the death hooks of its job are being called.
         awaited: payloads whose judgement as strays waits for an answer of this life.
     """
 
@@ -46,6 +47,7 @@ class SlotRecord:
     outcome: Outcome | None = None
     waits_on: str = ""
     client_id: int = 0
+    hooks_begun: bool = False
     awaited: set[bytes] = field(default_factory=set)
 
     @property
@@ -59,12 +61,14 @@ class Unsettled:
 
     Attributes:
         vanished: the child found no entry, on its first attempt: the server lost it, file it all the same.
+        hooks_begun: the child has begun with the death hooks.
     """
 
     queue: str
     raw: bytes
     outcome: Outcome
     vanished: bool = False
+    hooks_begun: bool = False
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,9 @@ class Ledger:
         elif kind is Report.FINISHED:
             self._expect(record, kind, SlotPhase.PERFORMED)
             self._finished(record, Result(body[0]))
+        elif kind is Report.DEATH_HOOK:
+            self._expect(record, kind, SlotPhase.PERFORMED)
+            record.hooks_begun = True
         elif kind is Report.UNANSWERED:
             self.unanswered = True
         # TROUBLE and UNRELEASED say nothing about a job at hand. These three come in any phase.
@@ -179,6 +186,7 @@ class Ledger:
             self.unsettled.append(Unsettled(record.queue, record.raw, record.outcome, vanished=True))
         # FINISHED is no answer to a look: its script may have fetched.
         record.phase, record.queue, record.raw, record.outcome = SlotPhase.IDLE, "", b"", None
+        record.hooks_begun = False
 
     def died(self, slot: int, ours: bool, reason: str) -> SlotRecord:
         """A child is dead and its pipe was read to its end.
@@ -197,7 +205,7 @@ class Ledger:
 
     def _remember(self, record: SlotRecord) -> None:
         assert record.outcome is not None
-        self.unsettled.append(Unsettled(record.queue, record.raw, record.outcome))
+        self.unsettled.append(Unsettled(record.queue, record.raw, record.outcome, hooks_begun=record.hooks_begun))
         self._doubted.add(_digest(record.raw))
 
     def _doubts(self, raw: bytes) -> bool:

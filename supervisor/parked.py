@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,14 +73,27 @@ def read_record(raw: bytes, keys: Keys) -> Record:
 
 
 class ParkedRecords:
-    """Files the parked records of the fleet, head first."""
+    """Files the parked records of the fleet, head first.
 
-    def __init__(self, link: Link, keys: Keys, locks: Locks, log: Log, deferred: DeferredReleases) -> None:
+    Args:
+        died: called with the entry of a job that we put in dead, for its hooks.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        keys: Keys,
+        locks: Locks,
+        log: Log,
+        deferred: DeferredReleases,
+        died: Callable[[bytes], None],
+    ) -> None:
         self._link = link
         self._keys = keys
         self._locks = locks
         self._log = log
         self._deferred = deferred
+        self._died = died
 
     async def file_all(self, now: float) -> None:
         """File every record. One that cannot be used is moved aside; one whose set refuses it waits for the next turn.
@@ -118,6 +132,8 @@ class ParkedRecords:
         self._link.worked("file parked")
         if filed:
             self._log.emit(events.PARKED_FILED, jid=jid, set=record.target)
+            if record.target == self._keys.dead:
+                self._died(record.payload)
         return True
 
     def _held(self, record: Record, now: float) -> JobLocks:

@@ -26,14 +26,18 @@ _BATCH_BYTES = 2**20
 class Poller:
     """Polls the two sets.
 
+    Args:
+        died: called with the entry of what we put in dead, for its hooks.
+
     Attributes:
         paused: the names of the paused queues, as of the last poll.
     """
 
-    def __init__(self, link: Link, keys: Keys, log: Log) -> None:
+    def __init__(self, link: Link, keys: Keys, log: Log, died: Callable[[bytes], None]) -> None:
         self._link = link
         self._keys = keys
         self._log = log
+        self._died = died
         self.paused: set[str] = set()
         self._stuck: dict[bytes, float] = {}
 
@@ -134,6 +138,7 @@ class Poller:
         payload = dump(unparseable(entry, "default", reason, now))
         if await self._link.call(scripts.bury_due(self._keys, key, entry, payload, time.time())):
             self._log.emit(events.DUE_BURIED, set=key, reason=reason)
+            self._died(payload)
 
 
 def _requeued(entry: bytes, now: float) -> tuple[bytes, str]:

@@ -12,7 +12,7 @@ import redis.exceptions
 from cogworkerd import events
 from cogworkerd.locks import Locks
 from cogworkerd.log import Log
-from cogworkerd.outcome import Settlement
+from cogworkerd.outcome import Kind, Outcome, Settlement
 from cogworkerd.store import scripts
 from cogworkerd.store.keys import Keys
 
@@ -34,6 +34,7 @@ class Reconciler:
 
     Args:
         read_pipes: reads every child's pipe empty into the ledger.
+        died: called with the entry of a job that we put in dead, for its hooks.
 
     Attributes:
         look: the number of the newest look.
@@ -51,6 +52,7 @@ class Reconciler:
         log: Log,
         deferred: DeferredReleases,
         read_pipes: Callable[[], None],
+        died: Callable[[bytes], None],
     ) -> None:
         self._link = link
         self._keys = keys
@@ -61,6 +63,7 @@ class Reconciler:
         self._log = log
         self._deferred = deferred
         self._read_pipes = read_pipes
+        self._died = died
         self._turn = asyncio.Lock()
         self.look = 0
         self.unclear = False
@@ -128,6 +131,12 @@ class Reconciler:
         answer = await self._answer(self._settle_call(done), done.jid)
         self._ledger.settled(item)
         self._log.emit(events.SETTLED_BY_SUPERVISOR, jid=done.jid, result=answer)
+        if answer != "taken" and not item.hooks_begun:
+            self._note_death(item.outcome)
+
+    def _note_death(self, outcome: Outcome) -> None:
+        if outcome.kind is Kind.DEAD:
+            self._died(outcome.payload)
 
     def _settle_call(self, done: Settlement) -> scripts.Call:
         return scripts.settle(self._keys, self._identity, done, time.time())
@@ -142,6 +151,7 @@ class Reconciler:
         await self._link.redis.zadd(target, {item.outcome.payload: item.outcome.score})
         self._ledger.settled(item)
         self._log.emit(events.JOB_VANISHED, jid=name_of(item.raw)[0], set=target)
+        self._note_death(item.outcome)
 
     async def _park(self, item: Unsettled) -> None:
         done = settlement_of(item.raw, item.queue, item.outcome, self._locks, time.time())
@@ -177,7 +187,10 @@ class Reconciler:
         queue = queue_for(orphan.raw, orphan.queue)
         reason = f"the process that ran it died {self._max_orphanings + 1} times; last by {orphan.reason}"
         burial = burial_of(orphan.raw, queue, reason, self._locks, now)
-        return await self._answer(self._requeue_call(orphan, queue, burial, now), burial.jid)
+        answer = await self._answer(self._requeue_call(orphan, queue, burial, now), burial.jid)
+        if answer == "buried":
+            self._note_death(burial.outcome)
+        return answer
 
     def _requeue_call(self, orphan: Orphan, queue: str, burial: scripts.Burial, now: float) -> scripts.Call:
         return scripts.requeue(

@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 import time
+from collections.abc import Callable
 from typing import Any
 
 import redis.exceptions
@@ -30,7 +31,11 @@ _BATCH = 200
 
 
 class Recovery:
-    """Looks for dead identities: those of this machine every few seconds, all of them once a minute for the fleet."""
+    """Looks for dead identities: those of this machine every few seconds, all of them once a minute for the fleet.
+
+    Args:
+        died: called with the entry of a job that we put in dead, for its hooks.
+    """
 
     def __init__(
         self,
@@ -42,6 +47,7 @@ class Recovery:
         max_orphanings: int,
         log: Log,
         deferred: DeferredReleases,
+        died: Callable[[bytes], None],
     ) -> None:
         self._link = link
         self._keys = keys
@@ -52,6 +58,7 @@ class Recovery:
         self._max_orphanings = max_orphanings
         self._log = log
         self._deferred = deferred
+        self._died = died
         self._machine = machine()
         self._neighbours: set[str] = set()
         self._seen_dead: dict[str, float] = {}
@@ -220,18 +227,19 @@ class Recovery:
         now = time.time()
         for raw in await self._link.redis.lrange(self._keys.repeat_orphans, 0, _BATCH - 1):
             burial = self._burial(raw, now)
-            await self._bury(scripts.bury_repeat_orphan(self._keys, raw, burial, now), burial.jid)
+            await self._bury(scripts.bury_repeat_orphan(self._keys, raw, burial, now), burial)
 
     async def _complete_raw_burials(self) -> None:
         """Jobs that went to dead as they were, since the list of repeat orphans could not take them."""
         now = time.time()
         for raw in await self._link.redis.srandmember(self._keys.raw_burials, _BATCH):
             burial = self._burial(raw, now)
-            await self._bury(scripts.complete_burial(self._keys, raw, burial, now), burial.jid)
+            await self._bury(scripts.complete_burial(self._keys, raw, burial, now), burial)
 
-    async def _bury(self, call: scripts.Call, jid: str) -> None:
-        if await self._deferred.call(call, jid):
-            self._log.emit(events.JOB_BURIED, jid=jid, set=self._keys.dead)
+    async def _bury(self, call: scripts.Call, burial: scripts.Burial) -> None:
+        if await self._deferred.call(call, burial.jid):
+            self._log.emit(events.JOB_BURIED, jid=burial.jid, set=self._keys.dead)
+            self._died(burial.outcome.payload)
 
     def _burial(self, raw: bytes, now: float) -> scripts.Burial:
         reason = f"it was running in daemons that died more than {self._max_orphanings} times"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -14,6 +13,7 @@ from typing import Any
 
 from cogworkerd import events
 from cogworkerd.app import App
+from cogworkerd.registry import Registry
 from cogworkerd.store.connection import Server
 from cogworkerd.store.keys import Keys
 from cogworkerd.store.outages import is_authentication, is_missing_command, is_wrong_type
@@ -26,7 +26,9 @@ from .basic import BasicReconciler
 from .bell import Bells
 from .crew import Crew, Hooks, freeze
 from .death import parent_death_signal
+from .death_hooks import DeathHooks
 from .deferred import DeferredReleases
+from .errand import Errands, Means
 from .farewell import drain, say_farewell
 from .fetch_mode import what_is_missing
 from .heartbeat import BEAT_EVERY, Heartbeat
@@ -72,8 +74,9 @@ class Supervisor:
         self._server: Server = plan.settings.server()
         self._title = SupervisorTitle(plan.tag)
         self._queues: tuple[tuple[str, int], ...] = plan.settings.queues or ()
+        self._registry = Registry.of(plan.app) if plan.app is not None else Registry()
         if not self._queues and plan.app is not None:
-            self._queues = tuple((name, 1) for name in plan.app.queues)
+            self._queues = tuple((name, 1) for name in self._registry.queues)
         self._phase = Phase.BOOTING
         self._status = EXIT_OK
         self._pid = os.getpid()
@@ -132,6 +135,7 @@ class Supervisor:
             self._crew.left_in_order and not self._ledger.unanswered,
             self._log,
         )
+        await self._hooks.finish()
         await self._close_connections()
         return self._status
 
@@ -147,7 +151,7 @@ class Supervisor:
         self._ledger = Ledger()
         self._link = Link(self._server, self._log)
         self._link.wrong_type = self._guard_soon.set
-        keep = {self._page.fd, self._life.fd, *self._plan.keep} - {None}
+        kept = {fd for fd in (self._page.fd, self._life.fd, *self._plan.keep) if fd is not None}
         self._deferred = DeferredReleases(self._link, self._log)
         self._crew = Crew(
             self._plan.concurrency,
@@ -166,7 +170,7 @@ class Supervisor:
                 self._deferred.add,
             ),
             inherited,
-            {fd for fd in keep if fd is not None},
+            kept,
             self._settings.boot_timeout,
         )
         self._roll = Roll(self._crew, self._tasks, self._log)
@@ -183,9 +187,12 @@ class Supervisor:
             lambda: self._reliable,
         )
         self._lock_keeper = LockKeeper(self._link, self._locks, self._ledger, self._log)
-        self._poller = Poller(self._link, self._keys, self._log)
+        self._errands = Errands(self._loop, self._means(inherited, kept), self._log)
+        self._crew.spared = self._errands.pids
+        self._hooks = DeathHooks(self._errands, self._hooks_for, self._log)
+        self._poller = Poller(self._link, self._keys, self._log, self._hooks.died)
         self._guard = KeyGuard(self._link, self._keys, self._log)
-        self._parked = ParkedRecords(self._link, self._keys, self._locks, self._log, self._deferred)
+        self._parked = ParkedRecords(self._link, self._keys, self._locks, self._log, self._deferred, self._hooks.died)
         self._reconciler = self._make_reconciler()
         self._recovery = Recovery(
             self._link,
@@ -196,6 +203,7 @@ class Supervisor:
             self._settings.max_orphanings,
             self._log,
             self._deferred,
+            self._hooks.died,
         )
         self._bells = Bells(
             self._server, self._link, self._keys, self._ledger, self._crew.wake, lambda: self._poller.paused
@@ -213,7 +221,25 @@ class Supervisor:
             self._log,
             self._deferred,
             self._crew.read_all,
+            self._hooks.died,
         )
+
+    def _means(self, inherited: set[int], kept: set[int]) -> Means:
+        return Means(self._load, self._in_errand, frozenset(inherited | kept), self._plan.tag)
+
+    def _in_errand(self) -> None:
+        """First in every errand, as it is in a child."""
+        self._loop.restore_environment()
+        if self._death_signal is not None:
+            self._death_signal()
+
+    @property
+    def _load(self) -> Callable[[], App]:
+        preloaded = self._plan.app
+        return self._plan.load if preloaded is None else lambda: preloaded
+
+    def _hooks_for(self, name: str) -> int:
+        return self._registry.death_hooks(name)
 
     def _description(self) -> dict[str, Any]:
         return {
@@ -232,10 +258,9 @@ class Supervisor:
         """What a fresh child is given; called in the child."""
         self._loop.restore_environment()
         death_signal = self._death_signal
-        preloaded = self._plan.app
         return child_loop.Setup(
-            load=self._plan.load if preloaded is None else lambda: preloaded,
-            registry=_no_registry if preloaded is not None else _registry_of,
+            load=self._load,
+            registry=_no_registry if self._plan.app is not None else _registry_of,
             settings=self._settings,
             server=self._server,
             queues=self._queues or None,
@@ -316,6 +341,7 @@ class Supervisor:
         self._tasks.spawn(self._tell_when_ready(), "ready")
         self._tasks.spawn(self._guard.keep(self._guard_soon, self._keys_moved), "key guard")
         self._keep_up("parked records", self._file_parked, _PARKED_EVERY)
+        self._tasks.spawn(self._hooks.keep(), "death hooks")
         self._hang_bells()
         self._show_title()
 
@@ -422,9 +448,10 @@ class Supervisor:
         self._show_title()
 
     def _registry_came(self, body: bytes) -> None:
-        """Without preload the first READY says which queues the app's jobs name."""
+        """Without preload the first READY says what the app holds."""
+        self._registry = Registry.decode(body)
         if not self._queues:
-            self._queues = tuple((name, 1) for name in json.loads(body)["queues"])
+            self._queues = tuple((name, 1) for name in self._registry.queues)
             self._hang_bells()
 
     def _fetch_trouble(self, sentence: str) -> None:
@@ -537,7 +564,7 @@ def _no_registry(_: App) -> bytes:
 
 
 def _registry_of(app: App) -> bytes:
-    return json.dumps({"jobs": sorted(app.jobs), "queues": app.queues}).encode()
+    return Registry.of(app).encode()
 
 
 def _controlling_terminal() -> bool:

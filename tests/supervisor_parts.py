@@ -52,6 +52,7 @@ class Parts:
         self.ledger = Ledger()
         self.slots: list[Slot] = []
         self.queues = queues
+        self.deaths: list[bytes] = []
 
     # ---- what is made ------------------------------------------------------------------------------------
 
@@ -70,13 +71,15 @@ class Parts:
         )
 
     def reconciler(self) -> Reconciler:
-        return Reconciler(self.link, KEYS, LOCKS, ME, self.ledger, 3, self.log, self.deferred, lambda: None)
+        return Reconciler(
+            self.link, KEYS, LOCKS, ME, self.ledger, 3, self.log, self.deferred, lambda: None, self.deaths.append
+        )
 
     def recovery(self, threshold: float = 300.0) -> Recovery:
-        return Recovery(self.link, KEYS, LOCKS, ME, threshold, 3, self.log, self.deferred)
+        return Recovery(self.link, KEYS, LOCKS, ME, threshold, 3, self.log, self.deferred, self.deaths.append)
 
     def poller(self) -> Poller:
-        return Poller(self.link, KEYS, self.log)
+        return Poller(self.link, KEYS, self.log, self.deaths.append)
 
     async def say_farewell(self, reconciler: Reconciler) -> None:
         """The end of a stop; every child left as it was asked to."""

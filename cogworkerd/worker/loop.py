@@ -23,6 +23,7 @@ from cogworkerd.worker import reports
 from cogworkerd.worker.basic_fetch import BasicFetcher
 from cogworkerd.worker.channel import Channel
 from cogworkerd.worker.copies import ForkedCopies
+from cogworkerd.worker.death_hooks import Death, call_death_hooks
 from cogworkerd.worker.fetch import SERVER_TROUBLE, Fetcher, Found
 from cogworkerd.worker.page import Page, clock
 from cogworkerd.worker.perform import Copy, Performer
@@ -102,17 +103,22 @@ def run(setup: Setup) -> int:
     except BaseException as error:
         setup.log.emit(events.CHILD_BOOT_FAILED, exc_info=error, slot=setup.slot, reason="the import of the app failed")
         return EXIT_IMPORT
-    if not _start_hooks(app, setup):
+    if not run_start_hooks(app, setup.log):
         return EXIT_BOOT
     return Child(app, setup, child_signals, title).live()
 
 
-def _start_hooks(app: App, setup: Setup) -> bool:
+def run_start_hooks(app: App, log: Log) -> bool:
+    """Call what the app wants to be called first in each child.
+
+    Returns:
+        False: one has raised, and was logged.
+    """
     for hook in app.start_hooks:
         try:
             hook()
         except BaseException as error:
-            setup.log.emit(events.CHILD_HOOK_FAILED, exc_info=error, hook=f"on_child_start {_name(hook)}")
+            log.emit(events.CHILD_HOOK_FAILED, exc_info=error, hook=f"on_child_start {_name(hook)}")
             return False
     return True
 
@@ -221,10 +227,14 @@ class Child:
         return done
 
     def _settle(self, done: Settlement, held: Held) -> Found | None:
-        fetch = self._may_fetch()
+        death = self._performer.death
+        # Nothing is fetched that would have to wait for hooks.
+        fetch = self._may_fetch() and death is None
         result, found = self._settler.settle(done, fetch)
         if result is Result.GONE and self._page.registration != held.registration:
             result = Result.TAKEN
+        if death is not None and result is Result.SETTLED:
+            self._call_death_hooks(death)
         self._queue(reports.finished(result))
         if self._fetcher.unreleased:
             self._queue(reports.unreleased(self._fetcher.unreleased))
@@ -232,6 +242,13 @@ class Child:
         if found is None or found.held is None:
             self._note_nothing_found(found)
         return found
+
+    def _call_death_hooks(self, death: Death) -> None:
+        with contextlib.suppress(Deaf):
+            self._send(reports.death_hook())
+        call_death_hooks(self._app, death, self._log)
+        self._performer.leave_if_copied()
+        self._signals.restore()
 
     def _note_nothing_found(self, found: Found | None) -> None:
         """IDLE follows every fetch that brought no job, also one whose answer never came."""
@@ -348,7 +365,7 @@ class Child:
                 self._send(b"")
         self._title.show("leaving")
         self._performer.close()
-        _stop_hooks(self._app, self._log)
+        run_stop_hooks(self._app, self._log)
         self._channel.close()
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
@@ -364,7 +381,9 @@ class _HookTime(BaseException):
     """A stop hook has used its time up."""
 
 
-def _stop_hooks(app: App, log: Log) -> None:
+def run_stop_hooks(app: App, log: Log) -> None:
+    """Call what the app wants to be called last in each child, for 2 s each."""
+
     def time_is_up(number: int, frame: Any) -> None:
         raise _HookTime(f"more than {STOP_HOOKS_TIME:g} s")
 

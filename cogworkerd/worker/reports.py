@@ -34,6 +34,7 @@ class Report(IntEnum):
     TROUBLE = 8
     UNRELEASED = 9
     UNANSWERED = 10
+    DEATH_HOOK = 11
 
 
 # A look-up in a dict costs a fifth of Report(kind), and the supervisor makes three for each job.
@@ -102,6 +103,11 @@ def unreleased_of(body: bytes) -> list[Unreleased]:
 def unanswered() -> bytes:
     """UNANSWERED: a wait for a job was sent and never answered; it may take effect late."""
     return frame(Report.UNANSWERED)
+
+
+def death_hook() -> bytes:
+    """DEATH_HOOK: the job is in dead, and its hooks are called now, by this child; nobody else is to call them."""
+    return frame(Report.DEATH_HOOK)
 
 
 class Deaf(Exception):

@@ -59,7 +59,9 @@ def turn(server: Server, turns: int = 1) -> Recorder:
 
     async def go() -> None:
         link = Link(Address.parse(server.url), log)
-        recovery = Recovery(link, KEYS, LOCKS, "here:1:ba9876543210", 60.0, LIMIT, log, DeferredReleases(link, log))
+        recovery = Recovery(
+            link, KEYS, LOCKS, "here:1:ba9876543210", 60.0, LIMIT, log, DeferredReleases(link, log), lambda _: None
+        )
         try:
             for n in range(turns):
                 await recovery.turn(100.0 + 70.0 * n)

@@ -92,6 +92,7 @@ BODIES = {
     Report.TROUBLE: b"WRONGTYPE",
     Report.UNRELEASED: b"[]",
     Report.UNANSWERED: b"",
+    Report.DEATH_HOOK: b"",
 }
 
 # P1: READY, (IDLE | STARTED, PERFORMED, FINISHED)*; CONNECTED comes on every connect, TROUBLE after a fetch that was
@@ -104,6 +105,7 @@ AFTERWARDS = {
     (SlotPhase.IDLE, Report.RETURNED): SlotPhase.IDLE,
     (SlotPhase.STARTED, Report.PERFORMED): SlotPhase.PERFORMED,
     (SlotPhase.PERFORMED, Report.FINISHED): SlotPhase.IDLE,
+    (SlotPhase.PERFORMED, Report.DEATH_HOOK): SlotPhase.PERFORMED,
     **{
         (each, kind): each
         for each in SlotPhase
@@ -174,6 +176,21 @@ def test_a_report_whose_body_makes_no_sense_is_a_protocol_error_and_changes_noth
     assert crew.ledger.slots[0].raw == held
     assert crew.ledger.orphans == []
     assert crew.ledger.unsettled == []
+
+
+def test_r48_an_outcome_whose_child_died_in_its_hooks_is_remembered_with_that() -> None:
+    """Its hooks have begun, so nobody else calls them; the next job of the slot begins anew."""
+    crew = in_phase(SlotPhase.PERFORMED)
+    crew.report(0, Report.DEATH_HOOK, b"")
+    crew.died(0, ours=False)
+    assert [item.hooks_begun for item in crew.ledger.unsettled] == [True]
+    crew = in_phase(SlotPhase.PERFORMED)
+    crew.report(0, Report.DEATH_HOOK, b"")
+    crew.report(0, Report.FINISHED, BODIES[Report.FINISHED])
+    crew.started(0, A, "mail")
+    crew.performed(0, FAILED)
+    crew.died(0, ours=False)
+    assert [item.hooks_begun for item in crew.ledger.unsettled] == [False]
 
 
 # ---- what the record shows -----------------------------------------------------------------------------

@@ -178,7 +178,7 @@ def test_a_hook_can_bury() -> None:
     outcome, entry = fail({}, BURY)
     assert (outcome.kind, outcome.score) == (Kind.DEAD, NOW)
     assert entry["retry_count"] == 1
-    assert json.loads(outcome.attempt)["outcome"] == "dead"
+    assert json.loads(outcome.attempt)["outcome"] == "killed"
 
 
 def test_a_hook_can_discard() -> None:
