@@ -10,7 +10,7 @@ from types import TracebackType
 ERROR_MESSAGE_LIMIT = 10_000
 RAW_PAYLOAD_LIMIT = 100_000
 _CUT = "... (cut)"
-_OWN_FRAMES = str(Path(__file__).with_name("worker"))
+_OWN_FRAMES = tuple(str(Path(__file__).with_name(name)) for name in ("worker", "middleware.py"))
 _CAUSES_SHOWN = 5
 _FRAMES_SHOWN = 40
 
@@ -79,9 +79,8 @@ def _one_traceback(error: BaseException) -> str:
 
 
 def _frames(frames: TracebackType | None) -> list[str]:
-    """The last frames as text, without our own that lead to the job's code."""
-    last = frames
-    while last is not None and last.tb_frame.f_code.co_filename.startswith(_OWN_FRAMES):
-        last = last.tb_next
-    stack = traceback.StackSummary.extract(traceback.walk_tb(last or frames), limit=-_FRAMES_SHOWN, lookup_lines=True)
+    """The last frames as text, without our own that lead to the job's code and through its middleware."""
+    walked = list(traceback.walk_tb(frames))
+    theirs = [pair for pair in walked if not pair[0].f_code.co_filename.startswith(_OWN_FRAMES)]
+    stack = traceback.StackSummary.extract(iter(theirs or walked), limit=-_FRAMES_SHOWN, lookup_lines=True)
     return stack.format()
