@@ -10,7 +10,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ParamSpec, TypeVar, Unpack, overload
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypedDict, TypeVar, Unpack, overload
+from zoneinfo import ZoneInfo
 
 from cogworkerd import payload as payloads
 from cogworkerd.client import Client, Push
@@ -18,14 +20,41 @@ from cogworkerd.context import JobContext
 from cogworkerd.job import Call, D, DeathHook, Job, JobOptions, Options, check_death_hook, check_options, due_at, due_in
 from cogworkerd.locks import JobLocks, Locks
 from cogworkerd.middleware import Chain, Middleware, PendingJob
-from cogworkerd.settings import Layer, Settings, combine, environment_layers
+from cogworkerd.settings import Layer, Settings, combine, did_you_mean, environment_layers
 from cogworkerd.store.keys import Keys
+
+if TYPE_CHECKING:
+    from cogworkerd.periodic import Declaration
 
 P = ParamSpec("P")
 R = TypeVar("R")
 ChildHook = Callable[[], None]
 C = TypeVar("C", bound=ChildHook)
 M = TypeVar("M", bound=Middleware[Any])
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class PeriodicOptions(TypedDict, total=False):
+    """What `app.periodic(...)` takes.
+
+    args, kwargs: of the job, JSON. queue, retry: default those of the job; of a name that is not registered here:
+    "default" and none. unique: "until_executed": no slot fires while a run of the entry waits or is at work. tz: the
+    time zone of the fields, by name or as a ZoneInfo; default UTC. catch_up: after a downtime the "latest" missed slot
+    is fired (the default, see the setting periodic_catch_up), or "none", or "first": as "latest", and an entry that the
+    server has never seen fires its latest slot at once. jitter: seconds over which the instants are spread.
+    """
+
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    queue: str
+    retry: bool | int
+    unique: Literal["until_executed"] | None
+    tz: str | ZoneInfo
+    catch_up: Literal["latest", "none", "first"] | None
+    jitter: float | timedelta
+
+
+PERIODIC_NAMES = tuple(PeriodicOptions.__annotations__)
 
 
 class App:
@@ -52,6 +81,7 @@ class App:
         self.start_hooks: list[ChildHook] = []
         self.stop_hooks: list[ChildHook] = []
         self.death_hooks: list[DeathHook] = []
+        self.declarations: list[Declaration] = []
         self.client_chain: Chain[PendingJob] = Chain("client_middleware")
         self.server_chain: Chain[JobContext] = Chain("server_middleware")
         self._lock = threading.Lock()
@@ -93,10 +123,48 @@ class App:
         self.jobs[name] = job
         return job
 
+    @overload
+    def periodic(self, cron: str, job: Job[..., Any] | str, /, **options: Unpack[PeriodicOptions]) -> None: ...
+
+    @overload
+    def periodic(self, cron: str, /, **options: Unpack[PeriodicOptions]) -> Callable[[F], F]: ...
+
+    def periodic(self, cron: str, job: Any = None, /, **options: Any) -> Any:
+        """Declare a periodic entry; without a job, a decorator of one (or of a function, which becomes a job).
+
+        Args:
+            cron: five fields, or six with the seconds last, or a macro such as @hourly; a time zone may stand behind.
+            job: a job of this app, or the name of one that only another program knows.
+            options: see `PeriodicOptions`.
+
+        Raises:
+            BadEntry (a ValueError): the text names entry, expression and reason.
+            TypeError: an option is unknown, or the arguments do not fit the job's function.
+        """
+        if job is None:
+            return functools.partial(self._periodic_job, cron, options)
+        from cogworkerd.periodic import declare  # a client that declares nothing never needs croniter
+
+        for name in options:
+            if name not in PERIODIC_NAMES:
+                raise TypeError(f"periodic({cron!r}): unknown option {name!r}{did_you_mean(name, PERIODIC_NAMES)}")
+        name = job.name if isinstance(job, Job) else job
+        declaration = declare(cron, name, **options, where="app.periodic")
+        if isinstance(job, Job):
+            job.call(*declaration.args, **declaration.kwargs)
+        self.declarations.append(declaration)
+
+    def _periodic_job(self, cron: str, options: dict[str, Any], function: Any) -> Any:
+        job = function if isinstance(function, Job) else self.job(function)
+        self.periodic(cron, job, **options)
+        return job
+
     @property
     def queues(self) -> list[str]:
         """ "default" and every queue that a registered job names: what a daemon reads unless told otherwise."""
         names = {job.queue for job in self.jobs.values()}
+        declared = (*self.declarations, *((self._settings and self._settings.periodic) or ()))
+        names |= {entry.queue for entry in declared if entry.queue and entry.job in self.jobs}
         return [payloads.DEFAULT_QUEUE, *sorted(names - {payloads.DEFAULT_QUEUE})]
 
     def push(

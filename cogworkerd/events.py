@@ -103,6 +103,35 @@ REDIS_STILL = _event("redis.still_away", "warning", "the trouble goes on", "site
 REDIS_BACK = _event("redis.back", "info", "available again", "site", "failures", "seconds")
 REDIS_ERROR = _event("redis.error", "error", "a command failed", "site", "error")
 
+CRON_FIRED = _event(
+    "cron.fired", "info", "a periodic slot was fired here", "pjid", "job", "cron", "slot", "jid", "late"
+)
+CRON_SKIPPED = _event(
+    "cron.skipped", "warning", "a periodic slot was not fired", "pjid", "job", "cron", "slot", "reason"
+)
+CRON_MISSED = _event(
+    "cron.missed",
+    "warning",
+    "periodic slots went by while nobody could fire them; the newest one is fired",
+    "pjid",
+    "job",
+    "cron",
+    "slot",
+    "count",
+)
+CRON_FAILED = _event(
+    "cron.failed",
+    "error",
+    "a periodic entry could not be fired; it is tried again",
+    "pjid",
+    "job",
+    "cron",
+    "slot",
+    "reason",
+    "retry_in",
+)
+CRON_FORGOTTEN = _event("cron.forgotten", "info", "an entry that no live daemon declares was forgotten", "pjid")
+
 DUE_MOVED = _event("due.moved", "debug", "due jobs went to their queues", "set", "count")
 DUE_BURIED = _event("due.buried", "error", "a due entry that is not a job went to dead", "set", "reason")
 PARKED = _event("settle.parked", "warning", "an outcome was handed over to any live daemon", "jid", "set")

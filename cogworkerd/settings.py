@@ -14,12 +14,15 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cogworkerd.errors import SettingsError
 from cogworkerd.locks import DEFAULT_TTL, Locks
 from cogworkerd.store.connection import Server, URLError, check_options
 from cogworkerd.store.keys import Keys
+
+if TYPE_CHECKING:
+    from cogworkerd.periodic import Declaration
 
 DEFAULT_URL = "redis://localhost:6379/0"
 MAX_QUEUE_NAME = 200
@@ -28,6 +31,11 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG]?)(?:i?B)?", re.IGNORECASE)
 
 Parser = Callable[[Any], Any]
+CATCH_UP = ("latest", "none", "first")
+
+
+class BadEntry(ValueError):
+    """A periodic entry cannot be used; the text is a whole sentence."""
 
 
 def _positive_int(value: Any) -> int:
@@ -107,6 +115,18 @@ def _table(value: Any) -> dict[str, Any]:
     return dict(value)
 
 
+def _catch_up(value: Any) -> str:
+    if value is False or value == "false":
+        return "none"
+    return str(_choice(*CATCH_UP)(value))
+
+
+def _periodic(value: Any) -> tuple[Declaration, ...]:
+    from cogworkerd.periodic import declarations_in  # a client never needs croniter
+
+    return declarations_in(value)
+
+
 _QUEUES_ALLOWED = 'names, each with an optional weight from 1 up: "mail,3 default" or [["mail", 3], "default"]'
 
 
@@ -175,6 +195,9 @@ class Settings:
     shutdown_timeout: float = _setting(25.0, _seconds, "how long a stop waits for running jobs")
     boot_timeout: float = _setting(60.0, _seconds, "how long a child may take until it is ready")
     max_jobs_per_child: int | None = _setting(None, _positive_int, "replace a child after so many jobs")
+    periodic: tuple[Declaration, ...] | None = _setting(None, _periodic, "periodic entries, a list of tables")
+    periodic_catch_up: str = _setting("latest", _catch_up, "which slot of a downtime is fired: latest, none or first")
+    periodic_prune: bool = _setting(False, _flag, "forget published entries that no live daemon declares")
     max_payload: int = _setting(2**20, _size, "the largest job that may be enqueued")
     preload: bool | None = _setting(None, _flag, "import the app before forking")
     tag: str | None = _setting(None, _tag, "name of this daemon in the process listing")
@@ -200,8 +223,8 @@ class Settings:
 NAMES = tuple(setting.name for setting in fields(Settings))
 _PARSERS: dict[str, Parser] = {setting.name: setting.metadata["parse"] for setting in fields(Settings)}
 SECRETS = ("redis_url", "redis")
-# In the environment under these names; `redis` is a table, so it has none.
-ENVIRONMENT = {name: f"COGWORKERD_{name.upper()}" for name in NAMES if name != "redis"}
+# In the environment under these names; tables have none.
+ENVIRONMENT = {name: f"COGWORKERD_{name.upper()}" for name in NAMES if name not in ("redis", "periodic")}
 
 
 @dataclass(frozen=True)
@@ -242,6 +265,9 @@ def combine(*layers: Layer) -> Effective:
                 continue
             try:
                 values[name] = _PARSERS[name](raw)
+            except BadEntry as error:
+                problems.append(f"{layer.origin}: {error}")
+                continue
             except ValueError as error:
                 shown = "" if name in SECRETS else f" = {raw!r:.80}"
                 problems.append(f"{layer.origin}: {name}{shown} cannot be used; allowed: {error}")

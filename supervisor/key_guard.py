@@ -87,6 +87,8 @@ class KeyGuard:
             *((keys.workers(name), "hash") for name in owners | processes),
             *((keys.periodic_last_slot(name), "string") for name in entries),
             *((keys.periodic_running(name), "string") for name in entries),
+            *((keys.periodic_seen(name), "string") for name in entries),
+            *((keys.periodic_reservation(name), "string") for name in entries),
         ]
 
     async def _check_all(self, expected: Iterable[tuple[str, str]]) -> int:
@@ -145,6 +147,7 @@ def fixed_keys(keys: Keys, now: float) -> dict[str, str]:
         keys.history_of_day(now): "hash",
         keys.periodic_schedule: "hash",
         keys.periodic_disabled: "set",
+        keys.periodic_live: "zset",
         keys.recovery_lease: "string",
         keys.raw_burials: "set",
     }

@@ -12,7 +12,9 @@ from cogworkerd.store.server_check import ServerFacts
 from .plan import Plan
 
 
-def tell_start(plan: Plan, server: Server, queues: tuple[tuple[str, int], ...], facts: ServerFacts) -> None:
+def tell_start(
+    plan: Plan, server: Server, queues: tuple[tuple[str, int], ...], cron_entries: int, facts: ServerFacts
+) -> None:
     """Log what was started, on which server, and warn of what will not do for long.
 
     Args:
@@ -30,7 +32,7 @@ def tell_start(plan: Plan, server: Server, queues: tuple[tuple[str, int], ...], 
         slots=plan.concurrency,
         slots_by=plan.slots_by,
         jobs=len(app.jobs) if app is not None else "each child imports the app",
-        cron_entries=0,
+        cron_entries=cron_entries if app is not None else "each child imports the app",
         **private,
     )
     if facts.evicts:

@@ -25,6 +25,7 @@ from . import descriptors
 from .basic import BasicReconciler
 from .bell import Bells
 from .crew import Crew, Hooks, freeze
+from .cron_push import CronPush
 from .death import parent_death_signal
 from .death_hooks import DeathHooks
 from .deferred import DeferredReleases
@@ -48,6 +49,7 @@ from .roll import Roll
 from .slot import Slot
 from .start_line import tell_start
 from .tasks import Tasks, cancel, pause
+from .ticker import Ticker
 from .titles import SupervisorTitle
 
 EXIT_OK = 0
@@ -190,6 +192,24 @@ class Supervisor:
         self._errands = Errands(self._loop, self._means(inherited, kept), self._log)
         self._crew.spared = self._errands.pids
         self._hooks = DeathHooks(self._errands, self._hooks_for, self._log)
+        push = CronPush(
+            self._link,
+            self._server,
+            self._keys,
+            self._locks,
+            self._identity,
+            self._errands,
+            lambda: self._registry.client_middleware > 0,
+        )
+        self._ticker = Ticker(
+            self._link,
+            self._keys,
+            push,
+            self._log,
+            self._tasks,
+            lambda: self._phase is Phase.RUNNING,
+            self._settings.periodic_prune,
+        )
         self._poller = Poller(self._link, self._keys, self._log, self._hooks.died)
         self._guard = KeyGuard(self._link, self._keys, self._log)
         self._parked = ParkedRecords(self._link, self._keys, self._locks, self._log, self._deferred, self._hooks.died)
@@ -305,7 +325,7 @@ class Supervisor:
                 await pause(self._stop_asked, FIRST_BEAT_EVERY)
                 continue
             self._link.worked("first beat")
-            tell_start(self._plan, self._server, self._queues, facts)
+            tell_start(self._plan, self._server, self._queues, len(self._registry.entries), facts)
             return True
         return False
 
@@ -342,6 +362,7 @@ class Supervisor:
         self._tasks.spawn(self._guard.keep(self._guard_soon, self._keys_moved), "key guard")
         self._keep_up("parked records", self._file_parked, _PARKED_EVERY)
         self._tasks.spawn(self._hooks.keep(), "death hooks")
+        self._ticker.begin(self._registry.periodic())
         self._hang_bells()
         self._show_title()
 
@@ -411,8 +432,8 @@ class Supervisor:
             self._place.clear()
 
     async def _recover(self) -> None:
-        if self._at_work:
-            await self._recovery.turn(time.monotonic())
+        if self._at_work and await self._recovery.turn(time.monotonic()):
+            self._ticker.open()
 
     async def _file_parked(self) -> None:
         if self._at_work:
@@ -449,7 +470,9 @@ class Supervisor:
 
     def _registry_came(self, body: bytes) -> None:
         """Without preload the first READY says what the app holds."""
-        self._registry = Registry.decode(body)
+        if self._registry == Registry():
+            self._registry = Registry.decode(body)
+            self._ticker.begin(self._registry.periodic())
         if not self._queues:
             self._queues = tuple((name, 1) for name in self._registry.queues)
             self._hang_bells()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import redis
@@ -13,6 +15,7 @@ from cogworkerd.cli import options
 from cogworkerd.cli.tables import table
 from cogworkerd.inspect import QueueState, snapshot
 from cogworkerd.loading import loader
+from cogworkerd.periodic import resolve_all
 from cogworkerd.settings import NAMES, Effective, combine, environment_layers
 from cogworkerd.store.server_check import check_server
 from cogworkerd.usable_cpus import default_concurrency
@@ -56,6 +59,10 @@ def perform(arguments: argparse.Namespace) -> int:
     print()
     jobs = sorted(app.jobs.values(), key=lambda job: job.name)
     print(table("Jobs", ("name", "queue", "retry"), [(job.name, job.queue, str(job.options.retry)) for job in jobs]))
+    entries = _entries(app, found)
+    if entries:
+        print()
+        print(table("Periodic entries", ("cron", "job", "queue", "next"), entries))
     warnings = [*found.warnings, *_app_warnings(app, reading), *_client_warnings(found, app)]
     try:
         client, keys = options.connect(found)
@@ -70,6 +77,21 @@ def perform(arguments: argparse.Namespace) -> int:
     warnings += report.warnings + _queue_warnings(snapshot(client, keys).queues, reading.queues)
     _print_warnings(warnings)
     return 0
+
+
+def _entries(app: App, found: Effective) -> list[tuple[str, ...]]:
+    """The periodic entries with their next instants.
+
+    Raises:
+        SettingsError: one cannot be used.
+    """
+    app.use(found.settings)
+    now = time.time()
+    rows: list[tuple[str, ...]] = []
+    for entry in resolve_all(app):
+        next_time = datetime.fromtimestamp(entry.schedule.next_after(now), UTC)
+        rows.append((entry.cron, entry.job, entry.queue, next_time.strftime("%Y-%m-%d %H:%M:%S UTC")))
+    return rows
 
 
 def _print_warnings(warnings: list[str]) -> None:
@@ -93,6 +115,8 @@ def _setting_row(name: str, found: Effective) -> tuple[str, str, str]:
     if name == "queues":
         text = " ".join(f"{queue},{weight}" if weight > 1 else queue for queue, weight in value or ())
         return name, text or "default and those of the jobs", origin
+    if name == "periodic":
+        return name, f"{len(value)} entries" if value else "none", origin
     if name == "preload" and value is None:
         return name, "where forking is safe after an import (not on macOS)", origin
     return name, "off" if value is None else str(value), origin

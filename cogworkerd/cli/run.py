@@ -92,6 +92,7 @@ def _supervise(
     load: Callable[[], App],
     private: EmbeddedServer | None,
 ) -> int:
+    from cogworkerd.periodic import resolve_all
     from cogworkerd.supervisor.plan import Plan
     from cogworkerd.supervisor.supervisor import Supervisor
 
@@ -103,10 +104,12 @@ def _supervise(
         slots, slots_by = settings.concurrency, found.origins["concurrency"]
     if app is not None:
         app.use(settings)
+        resolve_all(app)
 
     def load_for_child() -> App:
         loaded = load()
         loaded.use(settings)
+        resolve_all(loaded)  # a periodic entry that cannot be used is as bad as a broken import
         return loaded
 
     plan = Plan(

@@ -9,6 +9,7 @@ PRESENCE_TTL = 60
 ORPHANINGS_TTL = 604_800
 LIVE_QUEUES_TTL = 86_400
 QUARANTINE_TTL = 2_592_000
+SLOT_LOCK_TTL = 20
 
 LIVE_WITHIN = 120
 """Seconds within which a live process has said that it reads a queue."""
@@ -42,6 +43,7 @@ class Keys:
         self.recovery_lease = f"{base}x:recovery"
         self.raw_burials = f"{base}x:raw_burials"
         self.periodic_schedule = f"{self.prefix}periodic:schedule"
+        self.periodic_live = f"{base}x:periodic_live"
         self.periodic_disabled = f"{self.prefix}periodic:disabled"
 
     def queue(self, name: str) -> str:
@@ -90,6 +92,17 @@ class Keys:
 
     def periodic_last_slot(self, pjid: str) -> str:
         return f"{self.prefix}periodic:last_slot:{pjid}"
+
+    def periodic_lock(self, pjid: str, slot: int) -> str:
+        return f"{self.prefix}periodic:lock:{pjid}:{slot}"
+
+    def periodic_seen(self, pjid: str) -> str:
+        """The newest slot that is done with although it was not fired."""
+        return f"{self._base}x:periodic_seen:{pjid}"
+
+    def periodic_reservation(self, pjid: str) -> str:
+        """Held by the daemon whose client middleware looks at a slot."""
+        return f"{self._base}x:periodic_reservation:{pjid}"
 
     def periodic_running(self, pjid: str) -> str:
         return f"{self.prefix}periodic:running:{pjid}"

@@ -15,7 +15,7 @@ from typing import Any
 
 from cogworkerd.locks import JobLocks
 from cogworkerd.outcome import Kind, Outcome, Settlement
-from cogworkerd.store.keys import LIVE_QUEUES_TTL, ORPHANINGS_TTL, QUARANTINE_TTL, Keys
+from cogworkerd.store.keys import LIVE_QUEUES_TTL, ORPHANINGS_TTL, QUARANTINE_TTL, SLOT_LOCK_TTL, Keys
 
 Argument = bytes | str | int | float
 _INCLUDE = re.compile(r"^--@include (\w+)\n", re.MULTILINE)
@@ -62,6 +62,9 @@ QUARANTINE = Script("quarantine")
 RELEASE_LOCK = Script("release_lock")
 REFRESH_LOCKS = Script("refresh_locks")
 PUSH_UNIQUE = Script("push_unique")
+FIRE_SLOT = Script("fire_slot")
+RESERVE_SLOT = Script("reserve_slot")
+PASS_SLOT = Script("pass_slot")
 BASIC_SETTLE = Script("basic_settle")
 BASIC_SETTLE_AND_FETCH = Script("basic_settle_and_fetch")
 BASIC_FETCH = Script("basic_fetch")
@@ -434,6 +437,70 @@ def refresh_locks(locks: Sequence[LockRefresh]) -> Call:
         [lock.key for lock in locks],
         [part for lock in locks for part in (lock.owner, lock.ttl, int(lock.retake))],
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One slot of a periodic entry.
+
+    Attributes:
+        slot: its time, epoch seconds.
+        until_executed: one run at a time.
+        memory: seconds for which the server remembers it.
+    """
+
+    pjid: str
+    slot: int
+    until_executed: bool
+    memory: int
+
+
+def _claim_arguments(keys: Keys, slot: Slot) -> tuple[Sequence[str], Sequence[Argument]]:
+    return (
+        (
+            keys.periodic_disabled,
+            keys.periodic_last_slot(slot.pjid),
+            keys.periodic_lock(slot.pjid, slot.slot),
+            keys.periodic_running(slot.pjid),
+        ),
+        (slot.pjid, slot.slot, int(slot.until_executed)),
+    )
+
+
+def fire_slot(
+    keys: Keys, slot: Slot, jid: str, raw: bytes, queue: str, due: float | None, unique: JobLocks | None, ttl: int
+) -> Call:
+    """`unique`: the unique lock of the job, if it has one. `ttl`: seconds that the running lock lives at first."""
+    claim_keys, claim_args = _claim_arguments(keys, slot)
+    return Call(
+        FIRE_SLOT,
+        [
+            *claim_keys,
+            keys.queue(queue) if due is None else keys.schedule,
+            keys.queues,
+            *(unique.keys if unique is not None else (keys.nothing,)),
+        ],
+        [
+            *claim_args,
+            jid,
+            ttl,
+            unique.ttl if unique is not None else "",
+            SLOT_LOCK_TTL,
+            slot.memory,
+            raw,
+            queue,
+            "" if due is None else repr(due),
+        ],
+    )
+
+
+def reserve_slot(keys: Keys, slot: Slot, who: str, ttl: int) -> Call:
+    claim_keys, claim_args = _claim_arguments(keys, slot)
+    return Call(RESERVE_SLOT, [*claim_keys, keys.periodic_reservation(slot.pjid)], [*claim_args, who, ttl])
+
+
+def pass_slot(keys: Keys, slot: Slot) -> Call:
+    return Call(PASS_SLOT, [keys.periodic_seen(slot.pjid)], [slot.slot, slot.memory])
 
 
 def basic_settle(keys: Keys, done: Settlement, now: float) -> Call:

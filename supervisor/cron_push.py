@@ -1,0 +1,159 @@
+"""Pushing the job of a periodic slot: claim and push are one script.
+
+Without client middleware the supervisor runs it. With client middleware an errand does, at the end of the chain, so
+that no code of the application runs here; whatever becomes of the errand, the slot is either fired or not claimed.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import redis
+import redis.exceptions
+
+from cogworkerd.app import App
+from cogworkerd.client import Push
+from cogworkerd.locks import JobLocks, Locks
+from cogworkerd.middleware import PendingJob
+from cogworkerd.payload import dump, new_jid
+from cogworkerd.periodic import Entry
+from cogworkerd.store import scripts
+from cogworkerd.store.connection import Server
+from cogworkerd.store.keys import Keys
+from cogworkerd.text import error_class, error_message
+
+from .errand import Errands
+from .link import Link
+
+PUSH_LIMIT = 2.0
+"""Seconds that the client middleware of one push may take."""
+
+_RESERVED_FOR = 5
+
+
+class Answer(Enum):
+    """What became of a slot. FIRED; LOST: another daemon has it; DISABLED; BLOCKED: a run of the entry waits or is at
+    work; DUPLICATE: the job's unique lock is held; SWALLOWED: a middleware stopped the push; ELSEWHERE: another
+    daemon's middleware looks at it just now; UNSENT: the server's trouble kept the errand from pushing it; FAILED: a
+    middleware raised."""
+
+    FIRED = "fired"
+    LOST = "lost"
+    DISABLED = "disabled"
+    BLOCKED = "blocked"
+    DUPLICATE = "duplicate"
+    SWALLOWED = "swallowed"
+    ELSEWHERE = "reserved elsewhere"
+    UNSENT = "unsent"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Fired:
+    """The answer for one slot.
+
+    Attributes:
+        jid: of the job, where one was pushed.
+        reason: of UNSENT and FAILED.
+    """
+
+    answer: Answer
+    jid: str = ""
+    reason: str = ""
+
+
+class CronPush:
+    """Fires slots.
+
+    Args:
+        through_middleware: tells whether the app has client middleware.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        server: Server,
+        keys: Keys,
+        locks: Locks,
+        identity: str,
+        errands: Errands,
+        through_middleware: Callable[[], bool],
+    ) -> None:
+        self._link = link
+        self._server = server
+        self._keys = keys
+        self._locks = locks
+        self._identity = identity
+        self._errands = errands
+        self._through_middleware = through_middleware
+
+    def slot(self, entry: Entry, slot: int) -> scripts.Slot:
+        return scripts.Slot(entry.pjid, slot, entry.until_executed, entry.memory_ttl(slot))
+
+    async def fire(self, entry: Entry, slot: int) -> Fired:
+        """Fire one slot, unless it is another's.
+
+        Raises:
+            RedisError, OSError: the server's trouble; nothing was pushed, or it is not known (it is known when the
+            slot is tried again: a slot is pushed once).
+            ErrandFailed: the middleware's process did not come to its end; the same holds.
+        """
+        pending = PendingJob(entry.payload(slot, new_jid(), time.time()), None)
+        if self._through_middleware():
+            return await self._fire_by_errand(pending, self.slot(entry, slot))
+        payload = pending.payload
+        key = self._locks.unique(payload, entry.queue)
+        unique = JobLocks(pending.jid, (key,), ttl=self._locks.waiting_ttl()) if key is not None else None
+        push = Push(pending.jid, entry.queue, dump(payload), None, unique)
+        answer = await self._link.call(fire_call(self._keys, self._locks, self.slot(entry, slot), push))
+        return Fired(Answer(answer[0].decode()), pending.jid)
+
+    async def _fire_by_errand(self, pending: PendingJob, slot: scripts.Slot) -> Fired:
+        token = f"{self._identity}:{pending.jid}"
+        reserved = await self._link.call(scripts.reserve_slot(self._keys, slot, token, _RESERVED_FOR))
+        if reserved[0] != b"reserved":
+            return Fired(Answer(reserved[0].decode()))
+        try:
+            told = await self._errands.run("cron push", lambda app: self._push_through(app, pending, slot), PUSH_LIMIT)
+        finally:
+            await self._link.call(scripts.release_lock(self._keys.periodic_reservation(slot.pjid), token))
+        answer = json.loads(told)
+        return Fired(Answer(answer["answer"]), answer["jid"], answer["reason"])
+
+    def _push_through(self, app: App, pending: PendingJob, slot: scripts.Slot) -> bytes:
+        """Run the chain around the push. In the errand.
+
+        Returns:
+            A `Fired` as JSON.
+        """
+        found: dict[str, Any] = {"answer": Answer.SWALLOWED.value, "jid": "", "reason": ""}
+
+        def push() -> None:
+            pending.check()
+            call = fire_call(self._keys, self._locks, slot, app.push_of(pending))
+            client: Any = redis.Redis(connection_pool=self._server.pool())
+            answer = client.eval(call.script.text, len(call.keys), *call.keys, *call.args)
+            found.update(answer=_text(answer[0]), jid=pending.jid)
+
+        try:
+            app.client_chain.run(pending, push)
+        except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError) as error:
+            found.update(answer=Answer.UNSENT.value, reason=str(error))
+        except Exception as error:
+            if found["answer"] != Answer.FIRED.value:  # what was pushed is pushed, whatever came afterwards
+                found.update(answer=Answer.FAILED.value, reason=f"{error_class(error)}: {error_message(error)}")
+        return json.dumps(found).encode()
+
+
+def fire_call(keys: Keys, locks: Locks, slot: scripts.Slot, push: Push) -> scripts.Call:
+    """The script that claims a slot and pushes its job."""
+    return scripts.fire_slot(keys, slot, push.jid, push.raw, push.queue, push.due, push.lock, locks.waiting_ttl())
+
+
+def _text(reply: bytes | str) -> str:
+    return reply.decode() if isinstance(reply, bytes) else reply
