@@ -22,6 +22,7 @@ from zoneinfo import ZoneInfo
 
 from croniter import CroniterError, croniter
 
+DEFAULT_ZONE = "UTC"
 MACROS = ("@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@yearly", "@annually")
 _RANDOM = re.compile(r"[rh](\(.*\))?(/.*)?", re.IGNORECASE)
 _ZONE = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*")
@@ -44,6 +45,16 @@ def zone_of(name: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
         raise ValueError(f"there is no time zone {name!r}; allowed: a name such as Europe/Berlin")
+
+
+def schedule_of(cron: str) -> Schedule:
+    """The schedule of an expression that may have a time zone behind it; without one, UTC.
+
+    Raises:
+        ValueError: it cannot be used, with the reason.
+    """
+    expression, zone = split_zone(cron)
+    return Schedule(expression, zone_of(zone or DEFAULT_ZONE))
 
 
 def split_zone(expression: str) -> tuple[str, str | None]:

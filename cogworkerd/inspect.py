@@ -9,7 +9,9 @@ from typing import Any
 
 import redis
 
-from cogworkerd.store.keys import LIVE_WITHIN, Keys
+from cogworkerd.cron import schedule_of
+from cogworkerd.payload import DEFAULT_QUEUE
+from cogworkerd.store.keys import LIVE_WITHIN, PERIODIC_LIVE_WITHIN, Keys
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,27 @@ class RunningJob:
 
 
 @dataclass(frozen=True)
+class PeriodicEntry:
+    """One published periodic entry.
+
+    Attributes:
+        last_slot: the slot that was fired last, epoch seconds; None: none that the server remembers.
+        next_slot: the next one; None where the expression is another program's and cannot be read here.
+        disabled: its slots are let go.
+        active: a live daemon of this kind declares it.
+    """
+
+    pjid: str
+    cron: str
+    class_name: str
+    queue: str
+    last_slot: int | None
+    next_slot: int | None
+    disabled: bool
+    active: bool
+
+
+@dataclass(frozen=True)
 class Snapshot:
     """The state of a fleet at one moment."""
 
@@ -66,6 +89,7 @@ class Snapshot:
     sets: dict[str, int]
     stats: dict[str, int]
     running: list[RunningJob] = field(default_factory=list)
+    periodic: list[PeriodicEntry] = field(default_factory=list)
 
 
 def snapshot(client: redis.Redis, keys: Keys, now: float | None = None) -> Snapshot:
@@ -86,6 +110,7 @@ def snapshot(client: redis.Redis, keys: Keys, now: float | None = None) -> Snaps
         },
         stats={"processed": _counter(client, keys.processed), "failed": _counter(client, keys.failed)},
         running=[job for identity in identities for job in _running(client, keys, identity)],
+        periodic=_periodic(client, keys, now),
     )
 
 
@@ -152,6 +177,40 @@ def _running(client: redis.Redis, keys: Keys, identity: str) -> list[RunningJob]
         except (ValueError, KeyError, TypeError, AttributeError):
             continue
     return found
+
+
+def _periodic(client: redis.Redis, keys: Keys, now: float) -> list[PeriodicEntry]:
+    disabled = _members(client, keys.periodic_disabled)
+    live = dict(_ask(client, "ZRANGE", keys.periodic_live, 0, -1, "WITHSCORES", withscores=True) or [])
+    server_now = float((_ask(client, "TIME") or (now,))[0])
+    found = []
+    for raw, value in sorted((_ask(client, "HGETALL", keys.periodic_schedule) or {}).items()):
+        pjid = raw.decode("utf-8", "replace")
+        try:
+            entry = json.loads(value)
+            cron, name = str(entry["cron"]), str(entry["class"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue
+        found.append(
+            PeriodicEntry(
+                pjid=pjid,
+                cron=cron,
+                class_name=name,
+                queue=str(entry.get("queue") or DEFAULT_QUEUE),
+                last_slot=_counter(client, keys.periodic_last_slot(pjid)) or None,
+                next_slot=_next_slot(cron, now),
+                disabled=raw in disabled,
+                active=raw in live and server_now - float(live[raw]) <= PERIODIC_LIVE_WITHIN,
+            )
+        )
+    return sorted(found, key=lambda entry: (entry.class_name, entry.cron))
+
+
+def _next_slot(cron: str, now: float) -> int | None:
+    try:
+        return schedule_of(cron).next_after(now)
+    except (ValueError, OverflowError):
+        return None
 
 
 def _members(client: redis.Redis, key: str) -> set[bytes]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from cogworkerd import payload as payloads
-from cogworkerd.cron import Schedule, split_zone, zone_of
+from cogworkerd.cron import DEFAULT_ZONE, Schedule, schedule_of, split_zone, zone_of
 from cogworkerd.errors import SettingsError
 from cogworkerd.job import check_unique
 from cogworkerd.settings import CATCH_UP, BadEntry, check_queue_name, did_you_mean
@@ -22,7 +22,6 @@ from cogworkerd.unique import UNTIL_EXECUTED, periodic_id
 if TYPE_CHECKING:
     from cogworkerd.app import App
 
-DEFAULT_ZONE = "UTC"
 _TABLE_NAMES = ("cron", "job", "args", "kwargs", "queue", "retry", "unique", "tz", "catch_up", "jitter")
 
 
@@ -188,8 +187,7 @@ class Entry:
 
     @cached_property
     def schedule(self) -> Schedule:
-        expression, zone = split_zone(self.cron)
-        return Schedule(expression, zone_of(zone or DEFAULT_ZONE))
+        return schedule_of(self.cron)
 
     def published(self) -> bytes:
         """The entry's value in the hash of the schedule."""

@@ -137,7 +137,7 @@ class CronPush:
             pending.check()
             call = fire_call(self._keys, self._locks, slot, app.push_of(pending))
             client: Any = redis.Redis(connection_pool=self._server.pool())
-            answer = client.eval(call.script.text, len(call.keys), *call.keys, *call.args)
+            answer = client.register_script(call.script.text)(keys=call.keys, args=call.args)
             found.update(answer=_text(answer[0]), jid=pending.jid)
 
         try:

@@ -15,7 +15,7 @@ from cogworkerd import events
 from cogworkerd.log import Log
 from cogworkerd.periodic import Entry
 from cogworkerd.store import scripts
-from cogworkerd.store.keys import Keys
+from cogworkerd.store.keys import PERIODIC_LIVE_WITHIN, Keys
 from cogworkerd.store.outages import Trouble
 
 from .cron_push import Answer, CronPush, Fired
@@ -28,9 +28,6 @@ GRACE = 15.0
 
 TRY_EVERY = 0.5
 PUBLISH_EVERY = 60.0
-LIVE_WITHIN = 180.0
-"""Seconds within which a live daemon has said that it declares an entry."""
-
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 5.0, 300.0
 _LONGEST_SLEEP = 10.0  # a clock that was set is noticed within this
 _FORGET_LIVE_AFTER = 604_800
@@ -118,7 +115,7 @@ class Ticker:
         """Entries that were published once and that no live daemon declares any more."""
         keys = self._keys
         published = {name.decode() for name in await self._link.redis.hkeys(keys.periodic_schedule)}
-        live = await self._link.redis.zrangebyscore(keys.periodic_live, now - LIVE_WITHIN, "+inf")
+        live = await self._link.redis.zrangebyscore(keys.periodic_live, now - PERIODIC_LIVE_WITHIN, "+inf")
         for pjid in published - {name.decode() for name in live}:
             async with self._link.redis.pipeline(transaction=True) as pipe:
                 pipe.hdel(keys.periodic_schedule, pjid)

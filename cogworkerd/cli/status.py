@@ -1,4 +1,4 @@
-"""cogworkerd status: processes, queues, sets, and what runs now."""
+"""cogworkerd status: processes, queues, sets, what runs now, periodic entries."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from cogworkerd.cli import options
 from cogworkerd.cli.tables import duration, size, table
-from cogworkerd.inspect import Process, RunningJob, Snapshot, snapshot
+from cogworkerd.inspect import PeriodicEntry, Process, RunningJob, Snapshot, snapshot
 
-HELP = "Show processes, queues, sets, and what runs now."
+HELP = "Show processes, queues, sets, what runs now, periodic entries."
 EXAMPLES = """examples:
   cogworkerd status
   cogworkerd status --json
@@ -43,18 +43,24 @@ def as_object(state: Snapshot) -> dict[str, Any]:
         ],
         "sets": state.sets,
         "stats": state.stats,
-        "running": [_running_object(job) for job in state.running],
+        "running": [_with_class(job) for job in state.running],
+        "periodic": [_with_class(entry) for entry in state.periodic],
     }
 
 
-def _running_object(job: RunningJob) -> dict[str, Any]:
-    named = dict(vars(job))
+def _with_class(found: RunningJob | PeriodicEntry) -> dict[str, Any]:
+    named = dict(vars(found))
     named["class"] = named.pop("class_name")
     return named
 
 
 def as_text(state: Snapshot, now: float) -> str:
     """The state as tables."""
+    periodic = table(
+        "Periodic entries",
+        ("cron", "job", "queue", "last", "next", "state"),
+        [_periodic_row(entry) for entry in state.periodic],
+    )
     return "\n\n".join(
         [
             table(
@@ -76,8 +82,18 @@ def as_text(state: Snapshot, now: float) -> str:
                 [(j.class_name, j.jid, j.queue, duration(max(0.0, now - j.run_at)), j.identity) for j in state.running],
                 "nothing",
             ),
+            *([periodic] if state.periodic else []),
         ]
     )
+
+
+def _periodic_row(entry: PeriodicEntry) -> tuple[object, ...]:
+    state = "disabled" if entry.disabled else "active" if entry.active else "not declared"
+    return entry.cron, entry.class_name, entry.queue, _instant(entry.last_slot), _instant(entry.next_slot), state
+
+
+def _instant(slot: int | None) -> str:
+    return "" if slot is None else time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(slot))
 
 
 def _process_row(process: Process, now: float) -> tuple[object, ...]:

@@ -15,6 +15,10 @@ LIVE_WITHIN = 120
 """Seconds within which a live process has said that it reads a queue."""
 
 
+PERIODIC_LIVE_WITHIN = 180
+"""Seconds within which a live daemon has said that it declares a periodic entry."""
+
+
 class Keys:
     """The keys of one namespace.
 

@@ -124,6 +124,8 @@ def _needed(client: redis.Redis, keys: Keys) -> list[tuple[str, Callable[[], Any
     commands: list[tuple[Any, ...]] = [
         ("SET", base + "string", "0", "EX", 10),
         ("GET", base + "string"),
+        ("MGET", base + "string"),
+        ("TTL", base + "string"),
         ("INCR", base + "string"),
         ("EXPIRE", base + "string", 10),
         ("EXISTS", base + "string"),
@@ -159,6 +161,7 @@ def _needed(client: redis.Redis, keys: Keys) -> list[tuple[str, Callable[[], Any
         ("SCAN", 0, "MATCH", base + "*", "COUNT", 1),
         ("SCRIPT LOAD", _SCRIPT),
         ("EVALSHA", hashlib.sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest(), 1, base + "string"),
+        ("EVAL", _SCRIPT, 1, base + "string"),
         ("TIME",),
         ("CLIENT ID",),
         ("CLIENT UNBLOCK", 0),

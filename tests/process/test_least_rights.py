@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import redis
@@ -16,6 +17,13 @@ from cogworkerd import App
 from tests.support import ROOT, Client, Daemon, Server, eventually, inprogress, push_raw
 
 Start = Callable[..., Daemon]
+
+
+def for_unique_jobs() -> list[str]:
+    """What an application needs besides, as the page has it."""
+    text = (ROOT / "docs" / "security.md").read_text("utf-8")
+    (rules,) = re.findall(r"pushes unique jobs, it also needs `(.*)`", text)
+    return str(rules).split()
 
 
 def documented(user: str) -> list[str]:
@@ -77,6 +85,24 @@ def test_a_daemon_with_the_documented_rights_does_its_work(
             assert running.lines("redis.refusing") == running.lines("fetch.basic") == []
 
 
+def test_a_daemon_with_the_documented_rights_ticks_and_keeps_locks(
+    daemon: Start, ruled: Server, witness: Client
+) -> None:
+    running = daemon(
+        "--orphan-threshold",
+        "5",
+        target="rights_jobs:app",
+        url=url(ruled, "cogworkerd"),
+        env={"COGWORKERD_PERIODIC_PRUNE": "true"},
+    ).ready()
+    for book in ("t:tick", "t:once", "t:death"):
+        eventually(partial(lambda key: witness.llen(key) > 1, book), 10)
+    assert running.stop(10) == 0
+    with ruled.client() as client:
+        assert refusals(client) == []
+    assert running.lines("redis.refusing") == running.lines("cron.failed") == []
+
+
 def test_an_application_with_the_documented_rights_enqueues_and_reads_nothing(ruled: Server) -> None:
     app = App(url(ruled, "shop"))
 
@@ -91,6 +117,24 @@ def test_an_application_with_the_documented_rights_enqueues_and_reads_nothing(ru
         assert refusals(client) == []
     with redis.Redis.from_url(url(ruled, "shop")) as shop, pytest.raises(redis.exceptions.NoPermissionError):
         shop.execute_command("LRANGE", "cogworker:queue:default", 0, -1)
+
+
+def test_an_application_needs_the_documented_rights_more_for_unique_jobs(ruled: Server) -> None:
+    app = App(url(ruled, "shop"))
+
+    @app.job(name="book", unique="until_executed")
+    def book(n: int) -> None: ...
+
+    with pytest.raises(redis.exceptions.ResponseError, match="(?i)no permissions"):
+        book.enqueue(1)
+    with ruled.client() as client:
+        client.execute_command("ACL", "SETUSER", "shop", *for_unique_jobs())
+        client.execute_command("ACL", "LOG", "RESET")
+        jids = [book.enqueue(1), book.enqueue(1), book.enqueue_in(60, 2), *book.enqueue_many([(3,), (3,)])]
+        assert [jid is None for jid in jids] == [False, True, False, False, True]
+        assert refusals(client) == []
+    with redis.Redis.from_url(url(ruled, "shop")) as shop, pytest.raises(redis.exceptions.ResponseError):
+        shop.execute_command("EVAL", "return redis.call('LRANGE', KEYS[1], 0, -1)", 1, "cogworker:queue:default")
 
 
 def test_check_is_content_with_the_documented_rights(ruled: Server) -> None:
