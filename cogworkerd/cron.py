@@ -1,9 +1,10 @@
 """When a cron expression fires: pure functions of an expression, a time zone and an instant.
 
 croniter reads the expression and walks wall-clock times; this file maps wall times to instants. croniter alone is
-wrong there: walking an aware time it fires 02:30 twice where a clock is set back, shifts hours behind a gap, and joins
-a day of the month and `#` or `L` by "and" (so that `0 0 1 * 5#3` never fires). Its walk is therefore only used on times
-without a zone, and each such pair of days as the union of two walks.
+wrong there: walking an aware time it fires 02:30 twice where a clock is set back, moves a slot of `*/2` hours that a
+clock leaves out to the end of the gap, and joins a day of the month and `#`, `L` or `W` by "and" (so that
+`0 0 1 * 5#3` never fires). Its walk is therefore only used on times without a zone, and each such pair of days as the
+union of two walks.
 
 The rules for changes of the clock are those of cron:
 
@@ -20,7 +21,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
-from croniter import CroniterError, croniter
+from croniter import CroniterBadDateError, CroniterError, croniter
 
 DEFAULT_ZONE = "UTC"
 MACROS = ("@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@yearly", "@annually")
@@ -29,8 +30,10 @@ _ZONE = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*")
 _SHAPE = "5 fields (minute, hour, day of month, month, day of week), a sixth for seconds, or one of " + ", ".join(
     MACROS
 )
-_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+# Not a zone, although it could be the name of one: names of days and months, L, R and H, with what may follow them.
+_FIELD = re.compile(
+    r"(mon|tue|wed|thu|fri|sat|sun|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|[lrhw]\d*)([-/#].*)?", re.IGNORECASE
+)
 _HOUR, _DAY_OF_MONTH, _DAY_OF_WEEK = 1, 2, 4
 _ALL_HOURS = 24
 
@@ -63,13 +66,10 @@ def split_zone(expression: str) -> tuple[str, str | None]:
     Raises:
         ValueError: something stands there that is no time zone.
     """
-    head, _, last = expression.strip().rpartition(" ")
-    head = head.strip()
-    if not head or not _ZONE.fullmatch(last) or last.lower() in (*_DAYS, *_MONTHS, "l", "r", "h"):
-        return expression.strip(), None
-    fields = len(head.split())
-    if fields < 5 and head not in MACROS:
-        return expression.strip(), None
+    *fields, last = expression.split() or [""]
+    head, whole = " ".join(fields), " ".join(expression.split())
+    if not _ZONE.fullmatch(last) or _FIELD.fullmatch(last) or (len(fields) < 5 and head.lower() not in MACROS):
+        return whole, None
     return head, zone_of(last).key
 
 
@@ -88,6 +88,8 @@ class Schedule:
 
     def __init__(self, expression: str, zone: tzinfo = UTC) -> None:
         self._zone = zone
+        if expression.startswith("@"):
+            expression = expression.lower()
         fields = expression.split()
         _check_shape(expression, fields)
         self._walks = _walks_of(expression, fields)
@@ -112,26 +114,23 @@ class Schedule:
                     return best
             elif first > instant:
                 return first
-        raise AssertionError("a walk of croniter ended")
+        raise ValueError("it never fires: failed to find next date")
 
     def latest(self, instant: float) -> int | None:
         """The last slot that is not later than this instant; None if there is none in the years that croniter walks."""
         wall = self._wall(instant)
         best: int | None = None
-        try:
-            for time in self._earlier(wall + self._second_of_two(instant)):
-                first, second = self._instants(time)
-                if not self._by_the_clock:
-                    if first <= instant:
-                        return first
-                    continue
-                for slot in (first if self._exists(time) else None, second):
-                    if slot is not None and slot <= instant:
-                        best = slot if best is None else max(best, slot)
-                if best is not None and time <= wall:
-                    return best
-        except CroniterError:
-            pass
+        for time in self._earlier(wall + self._second_of_two(instant)):
+            first, second = self._instants(time)
+            if not self._by_the_clock:
+                if first <= instant:
+                    return first
+                continue
+            for slot in (first if self._exists(time) else None, second):
+                if slot is not None and slot <= instant:
+                    best = slot if best is None else max(best, slot)
+            if best is not None and time <= wall:
+                return best
         return best
 
     def count(self, after: float, until: float, most: int = 10_000) -> int:
@@ -204,7 +203,9 @@ def _epoch(utc: datetime) -> int:
 def _check_shape(expression: str, fields: list[str]) -> None:
     if expression in MACROS:
         return
-    if expression.startswith("@") or len(fields) not in (5, 6):
+    if expression.startswith("@"):
+        raise ValueError(f"there is no macro {expression!r}; allowed: {_SHAPE}")
+    if len(fields) not in (5, 6):
         raise ValueError(f"{len(fields)} fields; allowed: {_SHAPE}")
     for field in fields:
         for item in field.split(","):
@@ -218,8 +219,8 @@ def _walks_of(expression: str, fields: list[str]) -> list[str]:
     if len(fields) < 5:
         return [expression]
     month_day, week_day = fields[_DAY_OF_MONTH], fields[_DAY_OF_WEEK]
-    plain = not re.search(r"[#l]|w$", f"{month_day},{week_day}", re.IGNORECASE)
-    if plain or month_day in ("*", "?") or week_day in ("*", "?"):
+    special = re.search(r"[lw]", month_day, re.IGNORECASE) or re.search(r"[#l]", week_day, re.IGNORECASE)
+    if not special or month_day in ("*", "?") or week_day in ("*", "?"):
         return [expression]
     by_month, by_week = list(fields), list(fields)
     by_month[_DAY_OF_WEEK] = "*"
@@ -237,10 +238,25 @@ def _by_the_clock(fields: list[str]) -> bool:
 
 def _merged(expressions: list[str], start: datetime, forward: bool) -> Iterator[datetime]:
     """The wall times of all expressions, each once, in order from `start` (exclusive)."""
-    walks = [croniter(expression, start) for expression in expressions]
-    step = [(walk.get_next if forward else walk.get_prev) for walk in walks]
-    heads: list[datetime] = [move(datetime) for move in step]
-    while True:
-        head = min(heads) if forward else max(heads)
+    walks = [_steps(expression, start, forward) for expression in expressions]
+    heads = {walk: time for walk in walks if (time := next(walk, None)) is not None}
+    while heads:
+        head = min(heads.values()) if forward else max(heads.values())
         yield head
-        heads = [move(datetime) if time == head else time for time, move in zip(heads, step, strict=True)]
+        for walk in [walk for walk, time in heads.items() if time == head]:
+            time = next(walk, None)
+            if time is None:
+                del heads[walk]
+            else:
+                heads[walk] = time
+
+
+def _steps(expression: str, start: datetime, forward: bool) -> Iterator[datetime]:
+    """The wall times of one expression; it ends where croniter finds no more (30 February)."""
+    walk = croniter(expression, start)
+    step = walk.get_next if forward else walk.get_prev
+    while True:
+        try:
+            yield step(datetime)
+        except CroniterBadDateError:
+            return
