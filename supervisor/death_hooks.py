@@ -21,21 +21,25 @@ HOOK_LIMIT = 30.0
 """Seconds that one hook may take."""
 
 _AT_THE_END = 2.0
+_LOOK_EVERY = 0.02
 
 
 class DeathHooks:
     """Calls the hooks of buried jobs, one after the other, outside of the supervisor.
 
     Args:
-        count: how many hooks there are for a job of this name.
+        count: how many hooks there are for a job of this name; None: that is not known yet.
     """
 
-    def __init__(self, errands: Errands, count: Callable[[str], int], log: Log) -> None:
+    def __init__(self, errands: Errands, count: Callable[[str], int | None], log: Log) -> None:
         self._errands = errands
         self._count = count
         self._log = log
+        self._uncounted: list[bytes] = []
         self._waiting: deque[tuple[bytes, int]] = deque()
+        self._calling = False
         self._came = asyncio.Event()
+        self._deadline = 0.0
 
     def died(self, entry: bytes) -> None:
         """A job is in dead, and we are the one who put it there.
@@ -43,35 +47,51 @@ class DeathHooks:
         Args:
             entry: as it is filed.
         """
-        self._waiting.extend((entry, number) for number in range(self._count(name_of(entry)[1])))
+        count = self._count(name_of(entry)[1])
+        if count is None:
+            self._uncounted.append(entry)
+            return
+        self._waiting.extend((entry, number) for number in range(count))
         self._came.set()
+
+    def counted(self) -> None:
+        """Now it is known which hooks there are."""
+        entries, self._uncounted = self._uncounted, []
+        for entry in entries:
+            self.died(entry)
 
     async def keep(self) -> NoReturn:
         """Call hooks for ever."""
         while True:
             await self._came.wait()
             self._came.clear()
-            await self._call_all(HOOK_LIMIT)
+            await self._call_all(lambda: HOOK_LIMIT)
+
+    async def calm(self) -> None:
+        """The daemon stops: wait for those that are under way or wait, for two seconds from the first call on."""
+        self._deadline = self._deadline or time.monotonic() + _AT_THE_END
+        while (self._calling or self._waiting) and time.monotonic() < self._deadline:
+            await asyncio.sleep(_LOOK_EVERY)
 
     async def finish(self) -> None:
-        """The daemon stops: what waits has two seconds in all; what is left then is logged and not called."""
-        deadline = time.monotonic() + _AT_THE_END
-        while self._waiting and time.monotonic() < deadline:
-            await self._call(*self._waiting.popleft(), max(0.1, deadline - time.monotonic()))
-        while self._waiting:
-            self._failed(self._waiting.popleft()[0], "the daemon has stopped")
+        """The last of them, after `keep` has ended; what is left when the two seconds are over is logged."""
+        self._deadline = self._deadline or time.monotonic() + _AT_THE_END
+        await self._call_all(lambda: self._deadline - time.monotonic())
 
-    async def _call_all(self, limit: float) -> None:
+    async def _call_all(self, limit: Callable[[], float]) -> None:
         while self._waiting:
-            entry, number = self._waiting[0]
+            entry, number = self._waiting.popleft()
+            if limit() <= 0:
+                self._lost(entry, "the daemon has stopped")
+                continue
+            self._calling = True
             try:
-                await self._call(entry, number, limit)
+                await self._call(entry, number, limit())
             except asyncio.CancelledError:
-                # It had begun: it is not called a second time.
-                self._waiting.popleft()
-                self._failed(entry, "the daemon has stopped")
+                self._lost(entry, "the daemon has stopped")  # it had begun, so it is not called a second time
                 raise
-            self._waiting.popleft()
+            finally:
+                self._calling = False
 
     async def _call(self, entry: bytes, number: int, limit: float) -> None:
         def work(app: App) -> bytes:
@@ -82,8 +102,8 @@ class DeathHooks:
             death_of(entry)
             await self._errands.run("death hook", work, limit)
         except (ErrandFailed, Unparseable) as error:
-            self._failed(entry, str(error))
+            self._lost(entry, str(error))
 
-    def _failed(self, entry: bytes, reason: str) -> None:
+    def _lost(self, entry: bytes, reason: str) -> None:
         jid, name = name_of(entry)
         self._log.emit(events.DEATH_HOOK_LOST, jid=jid, job=name, reason=reason)

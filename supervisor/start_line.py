@@ -13,12 +13,13 @@ from .plan import Plan
 
 
 def tell_start(
-    plan: Plan, server: Server, queues: tuple[tuple[str, int], ...], cron_entries: int, facts: ServerFacts
+    plan: Plan, server: Server, queues: tuple[tuple[str, int], ...], cron_entries: int | None, facts: ServerFacts
 ) -> None:
     """Log what was started, on which server, and warn of what will not do for long.
 
     Args:
         queues: names and weights; empty while no child has said which queues the app's jobs name.
+        cron_entries: how many; None while no child has said it.
     """
     app = plan.app
     private: dict[str, Any] = {"url": plan.url_hint} if plan.url_hint else {}
@@ -32,7 +33,7 @@ def tell_start(
         slots=plan.concurrency,
         slots_by=plan.slots_by,
         jobs=len(app.jobs) if app is not None else "each child imports the app",
-        cron_entries=cron_entries if app is not None else "each child imports the app",
+        cron_entries=cron_entries if cron_entries is not None else "each child imports the app",
         **private,
     )
     if facts.evicts:

@@ -76,8 +76,8 @@ class Supervisor:
         self._server: Server = plan.settings.server()
         self._title = SupervisorTitle(plan.tag)
         self._queues: tuple[tuple[str, int], ...] = plan.settings.queues or ()
-        self._registry = Registry.of(plan.app) if plan.app is not None else Registry()
-        if not self._queues and plan.app is not None:
+        self._registry = Registry.of(plan.app) if plan.app is not None else None
+        if not self._queues and self._registry is not None:
             self._queues = tuple((name, 1) for name in self._registry.queues)
         self._phase = Phase.BOOTING
         self._status = EXIT_OK
@@ -125,6 +125,7 @@ class Supervisor:
         await self._stop_asked.wait()
         self._roll.cancel()
         await drain(self._crew, self._deadline, self._stop_now, self._begin_killing)
+        await self._hooks.calm()
         await self._tasks.end()
         await say_farewell(
             self._link,
@@ -199,7 +200,7 @@ class Supervisor:
             self._locks,
             self._identity,
             self._errands,
-            lambda: self._registry.client_middleware > 0,
+            lambda: self._registry is not None and self._registry.client_middleware > 0,
         )
         self._ticker = Ticker(
             self._link,
@@ -258,8 +259,8 @@ class Supervisor:
         preloaded = self._plan.app
         return self._plan.load if preloaded is None else lambda: preloaded
 
-    def _hooks_for(self, name: str) -> int:
-        return self._registry.death_hooks(name)
+    def _hooks_for(self, name: str) -> int | None:
+        return self._registry.death_hooks(name) if self._registry is not None else None
 
     def _description(self) -> dict[str, Any]:
         return {
@@ -325,7 +326,8 @@ class Supervisor:
                 await pause(self._stop_asked, FIRST_BEAT_EVERY)
                 continue
             self._link.worked("first beat")
-            tell_start(self._plan, self._server, self._queues, len(self._registry.entries), facts)
+            entries = None if self._registry is None else len(self._registry.entries)
+            tell_start(self._plan, self._server, self._queues, entries, facts)
             return True
         return False
 
@@ -362,7 +364,8 @@ class Supervisor:
         self._tasks.spawn(self._guard.keep(self._guard_soon, self._keys_moved), "key guard")
         self._keep_up("parked records", self._file_parked, _PARKED_EVERY)
         self._tasks.spawn(self._hooks.keep(), "death hooks")
-        self._ticker.begin(self._registry.periodic())
+        if self._registry is not None:
+            self._ticker.begin(self._registry.periodic())
         self._hang_bells()
         self._show_title()
 
@@ -470,8 +473,9 @@ class Supervisor:
 
     def _registry_came(self, body: bytes) -> None:
         """Without preload the first READY says what the app holds."""
-        if self._registry == Registry():
+        if self._registry is None:
             self._registry = Registry.decode(body)
+            self._hooks.counted()
             self._ticker.begin(self._registry.periodic())
         if not self._queues:
             self._queues = tuple((name, 1) for name in self._registry.queues)

@@ -12,6 +12,7 @@ from cogworkerd.errors import SettingsError
 from cogworkerd.loading import loader
 
 HELP = "Enqueue one job of an app; prints its id."
+EXIT_NOTHING = 1
 EXAMPLES = """examples:
   cogworkerd enqueue shop.jobs:app mail.send_welcome '[42]'
   cogworkerd enqueue shop.jobs:app mail.send_welcome '[42]' --kwargs '{"lang": "de"}' --in 300
@@ -30,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def perform(arguments: argparse.Namespace) -> int:
-    """Push the job and print its id. Returns 0, or 2 for words that make no sense."""
+    """Push the job and print its id. Returns 0, or 1 when nothing was pushed; words that make no sense are 2."""
     text = sys.stdin.read() if arguments.args == "-" else arguments.args
     args = _json(text, "ARGS", list)
     kwargs = _json(arguments.kwargs, "--kwargs", dict)
@@ -46,6 +47,9 @@ def perform(arguments: argparse.Namespace) -> int:
             jid = job.enqueue_in(arguments.delay, *args, **kwargs)
     except (TypeError, ValueError) as error:
         raise SettingsError(str(error))
+    if jid is None:
+        print("nothing was pushed: a duplicate of a unique job, or a client middleware stopped it", file=sys.stderr)
+        return EXIT_NOTHING
     print(jid)
     return 0
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.support import Server
 
-from .faults import FAULTS, Point, Strike, fits
+from .faults import CLIENT, FAULTS, Point, Strike, fits
 from .proxy import Step
 from .scenarios import SCENARIOS, run
 from .stage import Result
@@ -157,7 +157,7 @@ class Campaign:
             _say(line)
 
     def _tell_table(self) -> None:
-        _say(f"\n{'scenario':14} {'points':>7} {'struck':>7} {'violations':>11} {'seconds':>8}")
+        _say(f"\n{'scenario':20} {'points':>7} {'struck':>7} {'violations':>11} {'seconds':>8}")
         total = Row()
         for name, row in self.rows.items():
             _say(_row(name, row))
@@ -175,6 +175,7 @@ def points_of(counted: Result, choice: Choice) -> list[Point]:
         Point(counted.point.scenario, Strike(role, fault, number))
         for role, fault in choice.kinds()
         if fault != "kill-child-other" or SCENARIOS[counted.point.scenario].slots > 1
+        if role != CLIENT or counted.steps[role]
         for number in _numbers(counted.steps[role], fault, choice.every)
     ]
 
@@ -197,7 +198,7 @@ def told(result: Result) -> str:
 
 
 def _row(name: str, row: Row) -> str:
-    return f"{name:14} {row.tried:7} {row.struck:7} {row.violations:11} {row.seconds:8.0f}"
+    return f"{name:20} {row.tried:7} {row.struck:7} {row.violations:11} {row.seconds:8.0f}"
 
 
 def _say(text: str) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from cogworkerd import App, current_job
 from tests.chaos import hooks
+from tests.chaos.chaos_env import CRON, IN_SLOT, MIDDLEWARE, SLOT_SECONDS
 from tests.chaos.record import Happening
 
 SHORT = 0.1
@@ -65,6 +67,25 @@ def short(seconds: float) -> None:
     _start()
     time.sleep(seconds)
     _tell("end")
+
+
+@app.job(name=IN_SLOT)
+def in_slot(seconds: float) -> None:
+    """A periodic one: tells its slot, too."""
+    _start()
+    _tell("slot", str(current_job().payload["periodic_slot"]))
+    time.sleep(seconds)
+    _tell("end")
+
+
+if CRON in os.environ:
+    app.periodic(os.environ[CRON], in_slot, args=[SLOT_SECONDS], unique="until_executed")
+
+if MIDDLEWARE in os.environ:
+
+    @app.client_middleware
+    def passing(job: Any, call_next: Callable[[], None]) -> None:
+        call_next()
 
 
 @app.job(name="long_once")

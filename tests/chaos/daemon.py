@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,10 @@ class Daemon:
         plan: what its hooks are to do.
         log: the file that its output goes to.
         flags: for `cogworkerd run`.
+        env: more variables of the environment.
     """
 
-    def __init__(self, url: str, plan: Plan, log: Path, *flags: str) -> None:
+    def __init__(self, url: str, plan: Plan, log: Path, *flags: str, env: Mapping[str, str]) -> None:
         self.log = log
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("COGWORKERD_")}
         with log.open("ab") as output:
@@ -42,7 +44,7 @@ class Daemon:
                     *("--tag", "chaos", "--log-format", "json", *flags),
                 ],
                 cwd=ROOT,
-                env={**inherited, PLAN: plan.encode()},
+                env={**inherited, **env, PLAN: plan.encode()},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 CHILD = "child"
 SUPERVISOR = "supervisor"
+CLIENT = "client"
 REPORT = "report"
 READ = "read"
 
@@ -17,6 +18,11 @@ FAULTS: dict[str, tuple[str, ...]] = {
     # until the supervisor has looked at its list.
     CHILD: ("lost", "unanswered", "late", "later", "readonly", "oom", *_KILLS, "kill-child-other"),
     SUPERVISOR: ("lost", "unanswered", "late", "later", "readonly", "oom", *_KILLS),
+    # Steps of the proxy by neither: an application that pushes, or an errand of the supervisor's.
+    CLIENT: (
+        *("lost", "unanswered", "late", "later", "readonly", "oom"),
+        *("kill-client-before", "kill-client-after", "kill-supervisor-before", "kill-supervisor-after"),
+    ),
     # A report that a child writes; "half" is a death in the middle of the write, "deaf" a descriptor that is closed.
     REPORT: (*_KILLS, "kill-child-half", "deaf"),
     # A read of reports by the supervisor.
@@ -30,7 +36,7 @@ _WRITES = frozenset(
     b" RENAME EXPIRE DEL EVAL EVALSHA".split()
 )
 # Where a command changes nothing, it is all one whether the server has carried it out: one of the two is tried.
-_AFTER_EFFECT = ("unanswered", "kill-child-after", "kill-supervisor-after")
+_AFTER_EFFECT = ("unanswered", "kill-child-after", "kill-client-after", "kill-supervisor-after")
 _WITHOUT_MEMORY = frozenset(b"RPOP BRPOP LREM LTRIM SREM ZREM HDEL RENAME EXPIRE DEL".split())
 
 
@@ -45,7 +51,7 @@ class Strike:
 
     @property
     def victim(self) -> str:
-        """Whom it kills: "child", "supervisor" or nobody ("")."""
+        """Whom it kills: "child", "supervisor", "client" (whose step it is) or nobody ("")."""
         return self.fault.split("-")[1] if self.fault.startswith("kill-") else ""
 
     @property

@@ -29,6 +29,15 @@ class DaemonHands:
         self.daemon.kill()
         return True
 
+    def kill_client(self, pid: int) -> bool:
+        """Kill an errand, or an application that pushes."""
+        kill_and_wait(pid)
+        return True
+
+    def is_supervisor(self, pid: int) -> bool:
+        """Whether this is the supervisor of the daemon under test."""
+        return self.daemon is not None and self.daemon.pid == pid
+
     def kill_child(self, pid: int | None) -> bool:
         """Kill this child; None: one that is busy, or else any."""
         busy = self._busy() if pid is None else {pid}

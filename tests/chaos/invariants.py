@@ -62,8 +62,8 @@ def wrong_at_a_moment(jobs: Sequence[Job], seen: Look, happenings: list[Happenin
             wrong.append(f"{job.jid} is lost: it is nowhere, and no run has come to its end")
         if job.lock and waits and seen.locks.get(job.lock) != job.jid:
             wrong.append(f"{job.jid} is in {where[0]}, but its lock is {seen.locks.get(job.lock, 'free')}")
-        if job.lock and not waits and job.lock in seen.locks:
-            wrong.append(f"{job.jid} is over, but its lock is held by {seen.locks[job.lock]}")
+        if job.lock and not waits and seen.locks.get(job.lock) == job.jid:
+            wrong.append(f"{job.jid} is over, but it holds its lock")
         if not waits and job.jid in seen.blames:
             wrong.append(f"{job.jid} is over, but its count of orphanings is left")
     return wrong
@@ -71,7 +71,7 @@ def wrong_at_a_moment(jobs: Sequence[Job], seen: Look, happenings: list[Happenin
 
 def wrong_at_the_end(evidence: Evidence) -> list[str]:
     """What the record of a whole run may not show."""
-    checks = (_repeated, _overlapping, _miscounted, _wrongly_blamed, _wrong_in_the_log)
+    checks = (_repeated, _overlapping, _miscounted, _left_over, _fired_twice, _wrongly_blamed, _wrong_in_the_log)
     return [sentence for check in checks for sentence in check(evidence)]
 
 
@@ -126,6 +126,23 @@ def _miscounted(evidence: Evidence) -> list[str]:
         if job.lock and last.attempts.get(job.jid, 0) != job.failed:
             wrong.append(f"the log of {job.jid} holds {last.attempts.get(job.jid, 0)} failures of {job.failed}")
     return wrong
+
+
+def _left_over(evidence: Evidence) -> list[str]:
+    """At rest no entry is left but those of dead jobs, and no lock."""
+    known = {job.jid for job in evidence.jobs}
+    unknown = {jid: where for jid, where in evidence.last.places.items() if jid not in known}
+    wrong = [f"{jid} is in {', '.join(where)}: a job of nobody" for jid, where in unknown.items()]
+    return wrong + [f"the lock {key} is left, of {owner}" for key, owner in evidence.last.locks.items()]
+
+
+def _fired_twice(evidence: Evidence) -> list[str]:
+    """Each slot of a periodic entry is one job."""
+    fired = defaultdict(set)
+    for happening in evidence.happenings:
+        if happening.what == "slot":
+            fired[happening.detail].add(happening.jid)
+    return [f"slot {slot} was fired {len(jids)} times" for slot, jids in fired.items() if len(jids) > 1]
 
 
 def _wrongly_blamed(evidence: Evidence) -> list[str]:

@@ -19,7 +19,7 @@ class Line:
         pid: the client's process.
         inbox: what the client has sent and is not yet passed on; None at its end.
         ended: the client has left.
-        role: "child" or "supervisor", "" before the first command.
+        role: "child", "supervisor" or "client", "" before the first command.
         in_transaction: between MULTI and EXEC.
         refused: a command of the open transaction was refused.
         waiting: the number of the wait that is under way, 0 if there is none or it was not counted.

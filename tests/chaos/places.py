@@ -13,7 +13,9 @@ from tests.support import Client
 
 _LOOK = """
 local found = {}
-for _, key in ipairs(redis.call('KEYS', 'cogworker:*')) do
+local keys = redis.call('KEYS', 'cogworker:*')
+for _, key in ipairs(redis.call('KEYS', 'periodic:*')) do keys[#keys + 1] = key end
+for _, key in ipairs(keys) do
   local kind = redis.call('TYPE', key)['ok']
   local held
   if kind == 'list' then held = redis.call('LRANGE', key, 0, -1)
@@ -28,7 +30,8 @@ return found
 _KEYS = Keys()
 _QUEUE = _KEYS.queue("")
 _INPROGRESS = _KEYS.inprogress("")
-_LOCK = _KEYS.unique("")
+_LOCKS = (_KEYS.unique(""), _KEYS.periodic_running(""))
+_LAST_SLOT = _KEYS.periodic_last_slot("")
 _BLAME = _KEYS.orphanings("")
 _ATTEMPTS = _KEYS.attempts("")
 _THROUGHPUT = _KEYS.throughput(0.0).rpartition(":")[0]
@@ -53,6 +56,7 @@ class Look:
         locks: of each lock's key, its owner.
         blames: of each job's id, how often it was counted as orphaned.
         attempts: of each job's id, how many failures its log holds.
+        last_slot: the newest slot of the periodic entry that was claimed; 0 for none.
         processed, failed: the counters.
         throughput: the same two, as the hours' hashes have them.
     """
@@ -61,6 +65,7 @@ class Look:
     locks: dict[str, str] = field(default_factory=dict)
     blames: dict[str, int] = field(default_factory=dict)
     attempts: dict[str, int] = field(default_factory=dict)
+    last_slot: int = 0
     processed: int = 0
     failed: int = 0
     throughput: Counter[str] = field(default_factory=Counter)
@@ -86,8 +91,10 @@ def _take(found: Look, key: str, held: list[str], owners: list[str]) -> None:
         _place(found, "inprogress" if key.removeprefix(_INPROGRESS) in owners else UNOWNED, held)
     elif key in _PLACES:
         _place(found, _PLACES[key], held)
-    elif key.startswith(_LOCK):
+    elif key.startswith(_LOCKS):
         found.locks[key] = held[0]
+    elif key.startswith(_LAST_SLOT):
+        found.last_slot = int(held[0])
     elif key.startswith(_BLAME):
         found.blames[key.removeprefix(_BLAME)] = int(held[0])
     elif key.startswith(_ATTEMPTS):

@@ -18,7 +18,7 @@ from pathlib import Path
 from cogworkerd.store.scripts import LOOK, Script
 
 from . import resp
-from .faults import CHILD, SUPERVISOR, Strike
+from .faults import CHILD, CLIENT, SUPERVISOR, Strike
 from .line import BLOCKING, Line
 from .striker import Hands, Striker
 
@@ -59,7 +59,7 @@ class Proxy:
     """
 
     def __init__(self, server: Path, path: Path, hands: Hands, strike: Strike | None) -> None:
-        self.steps: dict[str, list[Step]] = {CHILD: [], SUPERVISOR: []}
+        self.steps: dict[str, list[Step]] = {CHILD: [], SUPERVISOR: [], CLIENT: []}
         self.broken = ""
         self._server = server
         self._path = path
@@ -150,11 +150,14 @@ class Proxy:
     async def _pass_all(self, line: Line) -> None:
         while (command := await line.inbox.get()) is not None:
             if not line.role:
-                line.role = CHILD if _introduces_a_child(command) else SUPERVISOR
+                line.role = CHILD if _introduces_a_child(command) else self._role_of(line.pid)
             number = self._count(line, command)
             strikes = self._striker.is_due(line, command, number)
             if not await (self._striker.hit(line, command) if strikes else self._exchange(line, command, number)):
                 return
+
+    def _role_of(self, pid: int) -> str:
+        return SUPERVISOR if self._hands.is_supervisor(pid) else CLIENT
 
     def _count(self, line: Line, command: resp.Command) -> int:
         """The number of this step; 0 if it is not counted."""

@@ -127,6 +127,25 @@ def _boot(stage: Stage) -> None:
     stage.start()
 
 
+def _periodic(middleware: bool) -> Callable[[Stage], None]:
+    """Two slots of an until_executed entry come; the second one while the run of the first is at work."""
+
+    def play(stage: Stage) -> None:
+        stage.declare_slots(middleware)
+        stage.start_ready()
+        stage.until_slots()
+        stage.arm()
+
+    return play
+
+
+def _unique(stage: Stage) -> None:
+    """An application pushes a unique job, and once more while it runs."""
+    stage.start_ready()
+    stage.arm_between_waits()
+    stage.push_unique()
+
+
 def _short(seconds: float = 0.1) -> Job:
     return job("short", seconds)
 
@@ -189,6 +208,9 @@ _ALL = (
     Scenario("stop-in-time", _stop(_longer), stops=True),
     Scenario("stop-waiting", _stop_waiting, stops=True),
     Scenario("boot", _boot),
+    Scenario("periodic", _periodic(middleware=False)),
+    Scenario("periodic-middleware", _periodic(middleware=True)),
+    Scenario("unique", _unique),
     Scenario("two-slots", _pushed(_shown, _shown_too), slots=2),
 )
 SCENARIOS = {scenario.name: scenario for scenario in _ALL}

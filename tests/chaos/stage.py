@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -10,11 +13,12 @@ from types import TracebackType
 import redis
 
 from cogworkerd.store.scripts import Script
-from tests.support import Client
+from cogworkerd.unique import periodic_id, unique_digest
+from tests.support import ROOT, Client
 
-from . import jobs, places
+from . import chaos_env, jobs, places, unique_client
 from .daemon import Daemon
-from .faults import CHILD, READ, REPORT, SUPERVISOR, Point, Strike
+from .faults import CHILD, CLIENT, READ, REPORT, SUPERVISOR, Point, Strike
 from .hands import DaemonHands
 from .hooks import Plan
 from .invariants import Evidence, wrong_at_the_end
@@ -27,6 +31,8 @@ READY_WITHIN = 20.0
 REST_WITHIN = 40.0
 EXIT_WITHIN = 35.0
 GONE_WITHIN = 10.0
+_SLOTS_AFTER = 7
+_SLOTS_SOON = 0.4
 _TAIL = 30
 
 
@@ -72,10 +78,13 @@ class Stage:
         self._record = Record(Path(self._folder.name))
         self._watch = Watch(self._client, self._record)
         self._hands = DaemonHands(self._record.all)
-        self._proxy = Proxy(server, Path(self._folder.name) / "proxy", self._hands, self._strike_of(CHILD, SUPERVISOR))
+        strike = self._strike_of(CHILD, SUPERVISOR, CLIENT)
+        self._proxy = Proxy(server, Path(self._folder.name) / "proxy", self._hands, strike)
         self._predecessor: Daemon | None = None
         self._successor: Daemon | None = None
         self._child_was_killed = self._strike is not None and self._strike.victim == CHILD
+        self._env: dict[str, str] = {}
+        self._client_process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Stage:
         return self
@@ -85,6 +94,9 @@ class Stage:
     ) -> None:
         for daemon in self._daemons():
             daemon.kill_all()
+        if self._client_process is not None:
+            self._client_process.kill()
+            self._client_process.wait()
         self._proxy.close()
         self._record.close()
         self._client.close()
@@ -139,6 +151,47 @@ class Stage:
         """Put a job that is due into a sorted set."""
         jobs.schedule(self._client, key, due)
         self._watch.jobs.append(due)
+
+    def declare_slots(self, middleware: bool) -> None:
+        """Two slots of a periodic entry, soon, that the server remembers to have seen before.
+
+        Args:
+            middleware: the application has client middleware, so that an errand pushes.
+        """
+        second = int(time.time()) + _SLOTS_AFTER
+        if second % 60 > 57:
+            second += 60 - second % 60  # both in one minute
+        when = time.gmtime(second)
+        cron = f"{when.tm_min} {when.tm_hour} {when.tm_mday} {when.tm_mon} * {when.tm_sec},{when.tm_sec + 1}"
+        self._env = {chaos_env.CRON: cron, **({chaos_env.MIDDLEWARE: "yes"} if middleware else {})}
+        pjid = periodic_id(cron, chaos_env.IN_SLOT, [chaos_env.SLOT_SECONDS])
+        self._client.set(jobs.KEYS.periodic_seen(pjid), second - 1)
+        self._watch.unnamed = jobs.KEYS.periodic_running(pjid)
+        self._watch.last_slot = second + 1
+        self._watch.least = 1
+        self._slot = second
+
+    def until_slots(self) -> None:
+        """Wait until shortly before the slots."""
+        self._watch.until(lambda: time.time() > self._slot - _SLOTS_SOON, REST_WITHIN, "the slot comes")
+
+    def push_unique(self) -> None:
+        """Let an application push a unique job, through the proxy; one that was killed is started anew without it."""
+        args = [unique_client.SECONDS]
+        digest = unique_digest({"class": unique_client.NAME, "args": args}, jobs.QUEUE)
+        self._watch.unnamed = jobs.KEYS.unique(digest)
+        self._watch.least = 1
+        if not self._pushes_all(self._proxy.url):
+            self._watch.until(lambda: self._proxy.late == 0, REST_WITHIN, "late commands")
+            if not self._pushes_all(self._url):
+                self._watch.complain("the application does not come to its end")
+
+    def _pushes_all(self, url: str) -> bool:
+        command = [sys.executable, "-m", "tests.chaos.unique_client", url]
+        process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+        self._client_process = process
+        self._watch.until(lambda: process.poll() is not None, REST_WITHIN, "the application has pushed")
+        return process.returncode == 0
 
     def until_started(self) -> None:
         """Wait until the first run of some job starts."""
@@ -225,7 +278,7 @@ class Stage:
 
     def _start(self, url: str, plan: Plan, name: str) -> Daemon:
         self._record[Counter.BYTES_WRITTEN] = self._record[Counter.BYTES_READ] = 0
-        return Daemon(url, plan, Path(self._folder.name) / name, *self._flags)
+        return Daemon(url, plan, Path(self._folder.name) / name, *self._flags, env=self._env)
 
     def _at_rest(self) -> bool:
         """Every job is over, every slot waits for the next one, and nothing is under way."""

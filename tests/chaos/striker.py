@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from . import resp
-from .faults import CHILD, SUPERVISOR, Strike, fits
+from .faults import CHILD, CLIENT, SUPERVISOR, Strike, fits
 from .line import Line, send
 
 LATE_BY = {"late": 0.4, "later": 1.5}
@@ -32,6 +32,12 @@ class Hands(Protocol):
         """Kill a child that is not this one."""
 
     def kill_supervisor(self) -> bool: ...
+
+    def kill_client(self, pid: int) -> bool:
+        """Kill this process, which is neither."""
+
+    def is_supervisor(self, pid: int) -> bool:
+        """Whether this is the supervisor's process."""
 
     def has_child(self) -> bool:
         """Whether there is a child to kill."""
@@ -138,6 +144,8 @@ class Striker:
         """Returns: the role of who is dead; "" if there was nobody to kill, and the fault is still to come."""
         if strike.victim == SUPERVISOR:
             killed = self._hands.kill_supervisor()
+        elif strike.victim == CLIENT:
+            killed = self._hands.kill_client(line.pid)
         else:
             killed = self._hands.kill_child(line.pid if line.role == CHILD else None)
         if not killed:
