@@ -19,7 +19,7 @@ from cogworkerd.client import Client, Push
 from cogworkerd.context import JobContext
 from cogworkerd.job import Call, D, DeathHook, Job, JobOptions, Options, check_death_hook, check_options, due_at, due_in
 from cogworkerd.locks import JobLocks, Locks
-from cogworkerd.middleware import Chain, Middleware, PendingJob
+from cogworkerd.middleware import Chain, Middleware, PendingJob, is_async
 from cogworkerd.settings import Layer, Settings, combine, did_you_mean, environment_layers
 from cogworkerd.store.keys import Keys
 
@@ -149,9 +149,13 @@ class App:
             if name not in PERIODIC_NAMES:
                 raise TypeError(f"periodic({cron!r}): unknown option {name!r}{did_you_mean(name, PERIODIC_NAMES)}")
         name = job.name if isinstance(job, Job) else job
-        declaration = declare(cron, name, **options, where="app.periodic")
+        base = job.options if isinstance(job, Job) else None
+        declaration = declare(cron, name, **options, where="app.periodic", options=base)
         if isinstance(job, Job):
-            job.call(*declaration.args, **declaration.kwargs)
+            try:
+                job.call(*declaration.args, **declaration.kwargs)
+            except TypeError as error:
+                raise TypeError(f"app.periodic: periodic entry {name!r} ({cron!r}): {error}")
         self.declarations.append(declaration)
 
     def _periodic_job(self, cron: str, options: dict[str, Any], function: Any) -> Any:
@@ -164,7 +168,8 @@ class App:
         """ "default" and every queue that a registered job names: what a daemon reads unless told otherwise."""
         names = {job.queue for job in self.jobs.values()}
         declared = (*self.declarations, *((self._settings and self._settings.periodic) or ()))
-        names |= {entry.queue for entry in declared if entry.queue and entry.job in self.jobs}
+        ours = [entry for entry in declared if entry.job in self.jobs]
+        names |= {queue for entry in ours if (queue := entry.queue or (entry.options and entry.options.queue))}
         return [payloads.DEFAULT_QUEUE, *sorted(names - {payloads.DEFAULT_QUEUE})]
 
     def push(
@@ -426,7 +431,7 @@ def _client_layers(layers: list[Layer]) -> list[Layer]:
 
 
 def _plain(hook: C, kind: str) -> C:
-    if inspect.iscoroutinefunction(hook):
+    if is_async(hook):
         raise TypeError(f"{kind} takes a plain function, not an async one")
     return hook
 

@@ -63,13 +63,22 @@ class Retry(CogworkerdError):
     """
 
     def __init__(self, reason: str = "", *, delay: float | timedelta | None = None) -> None:
-        seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
-        if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float)):
-            raise TypeError(f"delay = {delay!r:.80}: allowed are seconds from 0 up, a timedelta, or None")
-        if seconds is not None and not 0 <= seconds < math.inf:
-            raise ValueError(f"delay = {delay!r:.80}: allowed are seconds from 0 up, a timedelta, or None")
+        self.delay = None if delay is None else _seconds(delay)
         super().__init__(reason or "the job asked for a retry")
-        self.delay = None if seconds is None else float(seconds)
+
+
+def _seconds(delay: object) -> float:
+    allowed = f"delay = {delay!r:.80}: allowed are seconds from 0 up, a timedelta, or None"
+    seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise TypeError(allowed)
+    try:
+        number = float(seconds)
+    except OverflowError:
+        number = math.inf
+    if not 0 <= number < math.inf:
+        raise ValueError(allowed)
+    return number
 
 
 class Bury(CogworkerdError):

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypedDict, TypeVar, Unpack, cast
 
 from cogworkerd import payload as payloads
-from cogworkerd.middleware import PendingJob
+from cogworkerd.middleware import PendingJob, is_async
 from cogworkerd.retry import Decision, Hook
 from cogworkerd.settings import check_queue_name, did_you_mean
 from cogworkerd.unique import MODES
@@ -236,7 +236,7 @@ class Job(Generic[P, R]):
         It answers seconds from 0 up, None (the usual back-off), BURY (to dead) or DISCARD, and is asked after every
         failure but the last. An answer of another kind, or an error in the hook, counts as None and is logged.
         """
-        if inspect.iscoroutinefunction(hook):
+        if is_async(hook):
             raise TypeError(f"the retry_in hook of {self.name} must be a plain function, not async")
         self._family.retry_hook = hook
         return hook
@@ -303,7 +303,7 @@ def check_death_hook(hook: D, what: str) -> D:
     Raises:
         TypeError: it is not.
     """
-    if not callable(hook) or inspect.iscoroutinefunction(hook):
+    if not callable(hook) or is_async(hook):
         raise TypeError(f"{what} must be a plain function (job, error), not async")
     return hook
 

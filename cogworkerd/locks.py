@@ -54,12 +54,15 @@ class Locks:
         """The key of a unique job's lock. `found`: the queue it was found on, for a job that names none."""
         if payload.get("unique") != UNTIL_EXECUTED:
             return None
-        return self._keys.unique(unique_digest(payload, queue_of(payload, found)))
+        try:
+            return self._keys.unique(unique_digest(payload, queue_of(payload, found)))
+        except RecursionError:
+            return None  # nested as deep as no client of ours writes: it was read, and cannot be written again
 
     def running(self, payload: Mapping[str, Any]) -> str | None:
         """The key of the lock that a periodic job's entry may have."""
-        pjid = payload.get("periodic_pjid")
-        return self._keys.periodic_running(pjid) if isinstance(pjid, str) and pjid else None
+        pjid = _pjid_of(payload)
+        return self._keys.periodic_running(pjid) if pjid is not None else None
 
     def held(self, payload: Mapping[str, Any], found: str) -> tuple[str, ...]:
         """The keys to release when this job is over."""
@@ -96,4 +99,9 @@ class Locks:
 
 def retakes(payload: Mapping[str, Any]) -> bool:
     """Whether this is an until_executed run of a periodic entry, which takes its lapsed running lock again."""
-    return payload.get("periodic_until_executed") is True and bool(payload.get("periodic_pjid"))
+    return payload.get("periodic_until_executed") is True and _pjid_of(payload) is not None
+
+
+def _pjid_of(payload: Mapping[str, Any]) -> str | None:
+    pjid = payload.get("periodic_pjid")
+    return pjid if isinstance(pjid, str) and pjid else None

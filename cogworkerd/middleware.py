@@ -7,6 +7,7 @@ rest raises. A middleware that does not call it stops the rest. The first one re
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -15,6 +16,7 @@ from cogworkerd.settings import check_queue_name
 
 CallNext = Callable[[], None]
 J = TypeVar("J")
+_END_OF_TIME = 1e12  # epoch seconds, some 30,000 years from now
 Middleware = Callable[[J, CallNext], Any]
 
 
@@ -56,6 +58,9 @@ class PendingJob:
         Raises:
             TypeError, ValueError: it is not a job any more; the text has the place.
         """
+        if not isinstance(self.payload, dict):
+            kind = type(self.payload).__name__
+            raise TypeError(f"a client middleware left a payload of type {kind}: allowed is a dict")
         payload = payloads.check_json(self.payload, "payload")
         where = f"{payload.get('class')!r:.80}: a client middleware left"
         if not isinstance(payload.get("class"), str) or not payload["class"]:
@@ -69,9 +74,28 @@ class PendingJob:
             check_queue_name(payload.get("queue"))
         except ValueError as error:
             raise ValueError(f'{where} "queue" = {payload.get("queue")!r:.80}: {error}')
-        if self.due is not None and (isinstance(self.due, bool) or not isinstance(self.due, int | float)):
-            raise TypeError(f"{where} due = {self.due!r:.80}: allowed are epoch seconds or None")
+        self._check_due(where)
+        self._follow_due(payload)
         self.payload = payload
+
+    def _check_due(self, where: str) -> None:
+        if self.due is None:
+            return
+        if isinstance(self.due, bool) or not isinstance(self.due, int | float):
+            raise TypeError(f"{where} due = {self.due!r:.80}: allowed are epoch seconds or None")
+        if not abs(self.due) < _END_OF_TIME:
+            raise ValueError(f"{where} due = {self.due!r:.80}: allowed are epoch seconds or None")
+
+    def _follow_due(self, payload: dict[str, Any]) -> None:
+        """The times in the payload follow `due`: a job that is due later has `at`, any other has `enqueued_at`."""
+        now = time.time()
+        if self.due is not None and self.due > now:
+            payload["at"] = self.due
+            payload.pop("enqueued_at", None)
+            return
+        self.due = None
+        payload.pop("at", None)
+        payload.setdefault("enqueued_at", now)
 
 
 class Chain(Generic[J]):
@@ -100,7 +124,7 @@ class Chain(Generic[J]):
         name = getattr(middleware, "__qualname__", repr(middleware))
         if not callable(middleware):
             raise TypeError(f"{self._kind} takes a function (job, call_next), not {type(middleware).__name__}")
-        if _is_async(middleware):
+        if is_async(middleware):
             raise TypeError(
                 f"{self._kind} {name} is async: middleware is a plain function, also around async jobs; "
                 "call_next() returns when the job is over"
@@ -133,7 +157,8 @@ class Chain(Generic[J]):
         self._links[index](job, call_next)
 
 
-def _is_async(function: Any) -> bool:
+def is_async(function: Any) -> bool:
+    """Whether calling this makes a coroutine or an asynchronous generator, of which nothing would run."""
     call = getattr(function, "__call__", None)  # noqa: B004  its own method, where it is an object
     return any(
         inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each) for each in (function, call) if each

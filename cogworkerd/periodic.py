@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -15,13 +14,14 @@ from zoneinfo import ZoneInfo
 from cogworkerd import payload as payloads
 from cogworkerd.cron import DEFAULT_ZONE, Schedule, schedule_of, split_zone, zone_of
 from cogworkerd.errors import SettingsError
-from cogworkerd.job import check_unique
+from cogworkerd.job import Options, check_unique
 from cogworkerd.settings import CATCH_UP, BadEntry, check_queue_name, did_you_mean
 from cogworkerd.unique import UNTIL_EXECUTED, periodic_id
 
 if TYPE_CHECKING:
     from cogworkerd.app import App
 
+_LONGEST_JITTER = 366 * 86_400
 _TABLE_NAMES = ("cron", "job", "args", "kwargs", "queue", "retry", "unique", "tz", "catch_up", "jitter")
 
 
@@ -34,6 +34,7 @@ class Declaration:
         unique: "until_executed": no slot fires while a run of the entry waits or is at work.
         jitter: seconds over which the instants are spread.
         where: the place of the declaration, for errors.
+        options: those of the job that was given, which may be a twin by `using`; None for a name.
     """
 
     cron: str
@@ -46,6 +47,7 @@ class Declaration:
     catch_up: str | None = None
     jitter: float = 0.0
     where: str = ""
+    options: Options | None = None
 
 
 def declare(
@@ -61,6 +63,7 @@ def declare(
     catch_up: Any = None,
     jitter: Any = 0.0,
     where: str,
+    options: Options | None = None,
 ) -> Declaration:
     """Check an entry.
 
@@ -82,6 +85,7 @@ def declare(
             catch_up=None if catch_up is None else _checked_catch_up(catch_up),
             jitter=_checked_jitter(jitter),
             where=where,
+            options=options,
         )
     except (ValueError, TypeError) as error:
         raise BadEntry(f"{name}: {error}")
@@ -92,6 +96,8 @@ def _checked_cron(cron: Any, tz: Any) -> str:
         raise TypeError("the expression is no text")
     expression, inside = split_zone(cron)
     beside = tz.key if isinstance(tz, ZoneInfo) else tz
+    if isinstance(tz, ZoneInfo) and beside is None:
+        raise TypeError(f"tz = {tz!r:.80}: this ZoneInfo has no name; allowed is the name of a time zone")
     if beside is not None and not isinstance(beside, str):
         raise TypeError(f"tz = {tz!r:.80}: allowed is the name of a time zone, or a ZoneInfo")
     if inside and beside and inside != beside:
@@ -130,7 +136,7 @@ def _checked_catch_up(value: Any) -> str:
 
 def _checked_jitter(jitter: Any) -> float:
     seconds = jitter.total_seconds() if isinstance(jitter, timedelta) else jitter
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < _LONGEST_JITTER:
         raise ValueError(f"jitter = {jitter!r:.80}: allowed are seconds from 0 up")
     return float(seconds)
 
@@ -257,12 +263,13 @@ def resolve_all(app: App) -> list[Entry]:
 
 def _resolve(declaration: Declaration, app: App) -> Entry:
     job = app.jobs.get(declaration.job)
+    options = declaration.options or (job.options if job is not None else None)
     more: dict[str, Any] = {}
     queue, retry = payloads.DEFAULT_QUEUE, 0  # what other programs of the wire format do for a name
-    if job is not None:
-        queue, retry = job.queue, job.options.retry
-        options = {"unique": job.options.unique, "tags": list(job.options.tags), "meta": job.options.meta}
-        more = {name: value for name, value in options.items() if value}
+    if options is not None:
+        queue, retry = options.queue or payloads.DEFAULT_QUEUE, options.retry
+        fields = {"unique": options.unique, "tags": list(options.tags), "meta": options.meta}
+        more = {name: value for name, value in fields.items() if value}
     return Entry(
         cron=declaration.cron,
         job=declaration.job,

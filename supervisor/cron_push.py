@@ -25,15 +25,17 @@ from cogworkerd.periodic import Entry
 from cogworkerd.store import scripts
 from cogworkerd.store.connection import Server
 from cogworkerd.store.keys import Keys
+from cogworkerd.store.outages import Trouble, classify
 from cogworkerd.text import error_class, error_message
 
-from .errand import Errands
+from .errand import ErrandFailed, Errands
 from .link import Link
 
 PUSH_LIMIT = 2.0
 """Seconds that the client middleware of one push may take."""
 
 _RESERVED_FOR = 5
+_LONGEST_REASON = 1000
 
 
 class Answer(Enum):
@@ -60,11 +62,13 @@ class Fired:
     Attributes:
         jid: of the job, where one was pushed.
         reason: of UNSENT and FAILED.
+        refused: of UNSENT: the server was there.
     """
 
     answer: Answer
     jid: str = ""
     reason: str = ""
+    refused: bool = False
 
 
 class CronPush:
@@ -122,8 +126,10 @@ class CronPush:
             told = await self._errands.run("cron push", lambda app: self._push_through(app, pending, slot), PUSH_LIMIT)
         finally:
             await self._link.call(scripts.release_lock(self._keys.periodic_reservation(slot.pjid), token))
+        if not told:
+            raise ErrandFailed("cron push: it ended without an answer")
         answer = json.loads(told)
-        return Fired(Answer(answer["answer"]), answer["jid"], answer["reason"])
+        return Fired(Answer(answer["answer"]), answer["jid"], answer["reason"], answer["refused"])
 
     def _push_through(self, app: App, pending: PendingJob, slot: scripts.Slot) -> bytes:
         """Run the chain around the push. In the errand.
@@ -131,28 +137,39 @@ class CronPush:
         Returns:
             A `Fired` as JSON.
         """
-        found: dict[str, Any] = {"answer": Answer.SWALLOWED.value, "jid": "", "reason": ""}
+        found: dict[str, Any] = {"answer": Answer.SWALLOWED.value, "jid": "", "reason": "", "refused": False}
 
         def push() -> None:
             pending.check()
             call = fire_call(self._keys, self._locks, slot, app.push_of(pending))
             client: Any = redis.Redis(connection_pool=self._server.pool())
-            answer = client.register_script(call.script.text)(keys=call.keys, args=call.args)
+            try:
+                answer = client.register_script(call.script.text)(keys=call.keys, args=call.args)
+            except (redis.exceptions.RedisError, OSError) as error:
+                trouble = classify(error)
+                if trouble is not Trouble.OTHER:
+                    refused = trouble is Trouble.REFUSING
+                    found.update(answer=Answer.UNSENT.value, reason=_reason(error), refused=refused)
+                raise
             found.update(answer=_text(answer[0]), jid=pending.jid)
 
         try:
             app.client_chain.run(pending, push)
-        except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError) as error:
-            found.update(answer=Answer.UNSENT.value, reason=str(error))
         except Exception as error:
-            if found["answer"] != Answer.FIRED.value:  # what was pushed is pushed, whatever came afterwards
-                found.update(answer=Answer.FAILED.value, reason=f"{error_class(error)}: {error_message(error)}")
+            # What was pushed is pushed, and what the server would not take is its trouble, whatever came afterwards.
+            if found["answer"] not in (Answer.FIRED.value, Answer.UNSENT.value):
+                found.update(answer=Answer.FAILED.value, reason=_reason(error))
         return json.dumps(found).encode()
 
 
 def fire_call(keys: Keys, locks: Locks, slot: scripts.Slot, push: Push) -> scripts.Call:
     """The script that claims a slot and pushes its job."""
-    return scripts.fire_slot(keys, slot, push.jid, push.raw, push.queue, push.due, push.lock, locks.waiting_ttl())
+    wait = 0.0 if push.due is None else push.due - time.time()
+    return scripts.fire_slot(keys, slot, push.jid, push.raw, push.queue, push.due, push.lock, locks.waiting_ttl(wait))
+
+
+def _reason(error: BaseException) -> str:
+    return f"{error_class(error)}: {error_message(error)[:_LONGEST_REASON]}"
 
 
 def _text(reply: bytes | str) -> str:

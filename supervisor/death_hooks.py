@@ -11,7 +11,6 @@ from typing import NoReturn
 from cogworkerd import events
 from cogworkerd.app import App
 from cogworkerd.log import Log
-from cogworkerd.payload import Unparseable
 from cogworkerd.worker.death_hooks import call_death_hook, death_of
 
 from .burial import name_of
@@ -99,9 +98,8 @@ class DeathHooks:
             return b""
 
         try:
-            death_of(entry)
             await self._errands.run("death hook", work, limit)
-        except (ErrandFailed, Unparseable) as error:
+        except ErrandFailed as error:
             self._lost(entry, str(error))
 
     def _lost(self, entry: bytes, reason: str) -> None:

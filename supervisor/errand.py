@@ -26,6 +26,7 @@ _BLOCKED = (*HANDLED, signal.SIGCHLD)
 _LOOK_EVERY = 0.005
 _LOOK_AT_MOST_EVERY = 0.05
 _MOST_TOLD = 2**16
+_ALARM_AFTER = 1.0
 
 
 class ErrandFailed(Exception):
@@ -108,7 +109,7 @@ class Errands:
         return pid, read
 
     def _become_errand(self, what: str, work: Callable[[App], bytes], limit: float, write: int) -> NoReturn:
-        status = EXIT_FAULT
+        status, pid = EXIT_FAULT, os.getpid()
         try:
             with contextlib.suppress(OSError):
                 os.setpgid(0, 0)
@@ -119,13 +120,16 @@ class Errands:
                 signal.signal(number, signal.SIG_DFL)
             # Also where nobody is left to kill it.
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.setitimer(signal.ITIMER_REAL, limit)
+            signal.setitimer(signal.ITIMER_REAL, limit + _ALARM_AFTER)
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
             self.means.prepare()
             setproctitle(f"cogworkerd:errand {self.means.tag} [{what}]")
             app = self.means.load()
             if run_start_hooks(app, self.log):
-                os.write(write, work(app)[:_MOST_TOLD])
+                told = work(app)
+                if os.getpid() != pid:
+                    os._exit(0)  # a copy that the code of the app has forked
+                os.write(write, told[:_MOST_TOLD])
                 os.close(write)
                 run_stop_hooks(app, self.log)
                 status = 0

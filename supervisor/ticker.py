@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
+import redis.exceptions
+
 from cogworkerd import events
 from cogworkerd.log import Log
 from cogworkerd.periodic import Entry
@@ -28,7 +30,7 @@ GRACE = 15.0
 
 TRY_EVERY = 0.5
 PUBLISH_EVERY = 60.0
-_FIRST_BACKOFF, _LONGEST_BACKOFF = 5.0, 300.0
+_FIRST_BACKOFF, _LONGEST_BACKOFF, _DOUBLINGS = 5.0, 300.0, 10
 _LONGEST_SLEEP = 10.0  # a clock that was set is noticed within this
 _FORGET_LIVE_AFTER = 604_800
 _AT_ONCE = 4
@@ -40,15 +42,18 @@ class _Watch:
     """One entry.
 
     Attributes:
-        done: the newest slot that is done with, as far as we know.
+        done: the newest slot that is done with, as far as we know; None: the server was not asked yet.
+        slot: the one at hand.
         began: when we first tried the slot at hand.
+        told: slots up to this time were told as missed.
         failures: in a row.
     """
 
     entry: Entry
-    done: int
+    done: int | None = None
     slot: int = 0
     began: float = 0.0
+    told: int = 0
     failures: int = 0
 
 
@@ -114,13 +119,14 @@ class Ticker:
     async def _forget_ghosts(self, now: int) -> None:
         """Entries that were published once and that no live daemon declares any more."""
         keys = self._keys
-        published = {name.decode() for name in await self._link.redis.hkeys(keys.periodic_schedule)}
+        published = set(await self._link.redis.hkeys(keys.periodic_schedule))
         live = await self._link.redis.zrangebyscore(keys.periodic_live, now - PERIODIC_LIVE_WITHIN, "+inf")
-        for pjid in published - {name.decode() for name in live}:
+        for raw in published - set(live):
+            pjid = raw.decode("utf-8", "replace")
             async with self._link.redis.pipeline(transaction=True) as pipe:
-                pipe.hdel(keys.periodic_schedule, pjid)
-                pipe.srem(keys.periodic_disabled, pjid)
-                pipe.zrem(keys.periodic_live, pjid)
+                pipe.hdel(keys.periodic_schedule, raw)
+                pipe.srem(keys.periodic_disabled, raw)
+                pipe.zrem(keys.periodic_live, raw)
                 pipe.delete(keys.periodic_last_slot(pjid), keys.periodic_seen(pjid))
                 await pipe.execute()
             self._log.emit(events.CRON_FORGOTTEN, pjid=pjid)
@@ -129,7 +135,7 @@ class Ticker:
 
     async def _keep(self, entry: Entry) -> NoReturn:
         await self._open.wait()
-        watch = _Watch(entry, await self._first_done(entry))
+        watch = _Watch(entry)
         while True:
             try:
                 pause = await self._turn(watch)
@@ -139,19 +145,16 @@ class Ticker:
 
     async def _turn(self, watch: _Watch) -> float:
         now = time.time()
+        if watch.done is None:
+            try:
+                watch.done = await self.first_done(watch.entry, now)
+            except SERVER_TROUBLE as error:
+                self._link.failed("periodic slots", error)
+                return TRY_EVERY
         slot = self._due(watch, now)
         if slot is None:
             return self._until_next(watch, now)
         return await self.attend(watch, slot) if self._running() else TRY_EVERY
-
-    async def _first_done(self, entry: Entry) -> int:
-        """The slot from which on this entry is ours to fire: its catch-up policy."""
-        while True:
-            try:
-                return await self.first_done(entry, time.time())
-            except SERVER_TROUBLE as error:
-                self._link.failed("periodic slots", error)
-            await asyncio.sleep(TRY_EVERY)
 
     async def first_done(self, entry: Entry, now: float) -> int:
         """The newest slot that is done with at the start: what the server remembers, or what the policy lets go.
@@ -163,7 +166,7 @@ class Ticker:
         stored = await self._link.redis.mget(keys.periodic_last_slot(entry.pjid), keys.periodic_seen(entry.pjid))
         remembered = [int(value) for value in stored if value is not None and value.isdigit()]
         self._link.worked("periodic slots")
-        latest = entry.schedule.latest(now)
+        latest = _latest_due(entry, now)
         if latest is None:
             return int(now)
         if remembered and entry.catch_up != "none":
@@ -176,16 +179,12 @@ class Ticker:
 
     def _due(self, watch: _Watch, now: float) -> int | None:
         """The newest slot whose instant has come and that is not done with. Older ones are let go."""
-        slot = watch.entry.schedule.latest(now)
-        while slot is not None and slot > watch.done:
-            if watch.entry.instant(slot) <= now:
-                return slot
-            slot = watch.entry.schedule.latest(slot - 1)
-        return None
+        slot = _latest_due(watch.entry, now)
+        return slot if slot is not None and slot > (watch.done or 0) else None
 
     def _until_next(self, watch: _Watch, now: float) -> float:
         entry = watch.entry
-        slot = entry.schedule.next_after(watch.done)
+        slot = entry.schedule.next_after(watch.done or now)
         while entry.instant(slot) <= now:
             slot = entry.schedule.next_after(max(slot, now))
         return min(entry.instant(slot) - now, _LONGEST_SLEEP)
@@ -212,13 +211,15 @@ class Ticker:
             return self._back_off(watch, str(error))
         except ErrandFailed as error:
             return self._back_off(watch, str(error))
-        self._link.worked(f"periodic {entry.job}")
         return await self._take(watch, slot, fired)
 
     async def _take(self, watch: _Watch, slot: int, fired: Fired) -> float:
         answer = fired.answer
         if answer is Answer.UNSENT:
+            kind = redis.exceptions.AuthorizationError if fired.refused else redis.exceptions.ConnectionError
+            self._link.failed(f"periodic {watch.entry.job}", kind(fired.reason))
             return TRY_EVERY
+        self._link.worked(f"periodic {watch.entry.job}")
         if answer is Answer.FAILED:
             return self._back_off(watch, fired.reason)
         watch.failures = 0
@@ -265,7 +266,7 @@ class Ticker:
         await self._link.call(scripts.pass_slot(self._keys, self._push.slot(entry, slot)))
 
     def _back_off(self, watch: _Watch, reason: str) -> float:
-        pause = min(_FIRST_BACKOFF * 2.0**watch.failures, _LONGEST_BACKOFF)
+        pause = min(_FIRST_BACKOFF * 2.0 ** min(watch.failures, _DOUBLINGS), _LONGEST_BACKOFF)
         watch.failures += 1
         entry = watch.entry
         self._log.emit(
@@ -280,7 +281,8 @@ class Ticker:
         return pause
 
     def _tell_missed(self, watch: _Watch, slot: int) -> None:
-        missed = watch.entry.schedule.count(watch.done, slot) - 1
+        missed = watch.entry.schedule.count(max(watch.done or 0, watch.told), slot) - 1
+        watch.told = slot - 1
         if missed > 0:
             self._log.emit(
                 events.CRON_MISSED,
@@ -290,3 +292,11 @@ class Ticker:
                 slot=slot,
                 count=missed,
             )
+
+
+def _latest_due(entry: Entry, now: float) -> int | None:
+    """The newest slot whose instant has come."""
+    slot = entry.schedule.latest(now)
+    while slot is not None and entry.instant(slot) > now:
+        slot = entry.schedule.latest(slot - 1)
+    return slot

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextvars
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cogworkerd import context, events
 from cogworkerd.context import JobContext
 from cogworkerd.errors import RecordedError
-from cogworkerd.payload import DEFAULT_QUEUE, failures_of, parse, queue_of
+from cogworkerd.payload import DEFAULT_QUEUE, Unparseable, failures_of, parse, queue_of, unparseable
 from cogworkerd.text import error_class, error_message
 
 if TYPE_CHECKING:
@@ -30,12 +33,11 @@ class Death:
 
 
 def death_of(entry: bytes) -> Death:
-    """A death as the entry of dead tells it.
-
-    Raises:
-        Unparseable: the entry is no job.
-    """
-    payload = parse(entry)
+    """A death as the entry of dead tells it. An entry that is no job is told like other bytes that are none."""
+    try:
+        payload = parse(entry)
+    except Unparseable as problem:
+        payload = unparseable(entry, DEFAULT_QUEUE, str(problem), time.time())
     told, message = payload.get("error_class"), payload.get("error_message")
     error = RecordedError(
         told if isinstance(told, str) else "unknown error", message if isinstance(message, str) else ""
@@ -44,10 +46,11 @@ def death_of(entry: bytes) -> Death:
     return Death(job, error)
 
 
-def call_death_hooks(app: App, death: Death, log: Log) -> None:
+def call_death_hooks(app: App, death: Death, log: Log, after_each: Callable[[], None]) -> None:
     """Call every hook for this job. One that raises is logged and keeps no other from being called."""
     for number in range(len(app.death_hooks_of(death.job.name))):
         call_death_hook(app, death, number, log)
+        after_each()
 
 
 def call_death_hook(app: App, death: Death, number: int, log: Log) -> None:
@@ -55,7 +58,8 @@ def call_death_hook(app: App, death: Death, number: int, log: Log) -> None:
     hook = app.death_hooks_of(death.job.name)[number]
     context.enter(death.job)
     try:
-        hook(death.job, death.error)
+        # What a hook sets does not leak into the next job.
+        contextvars.copy_context().run(hook, death.job, death.error)
     except BaseException as problem:
         log.emit(
             events.DEATH_HOOK_FAILED,

@@ -246,8 +246,7 @@ class Child:
     def _call_death_hooks(self, death: Death) -> None:
         with contextlib.suppress(Deaf):
             self._send(reports.death_hook())
-        call_death_hooks(self._app, death, self._log)
-        self._performer.leave_if_copied()
+        call_death_hooks(self._app, death, self._log, self._performer.leave_if_copied)
         self._signals.restore()
 
     def _note_nothing_found(self, found: Found | None) -> None:

@@ -31,8 +31,9 @@ class Copy(BaseException):
 
 
 class _Advice:
-    """What the job's `retry_in` hook says of a failure. It is asked when the job raises, before any middleware sees the
-    error; of an error that came from elsewhere it is asked at the end."""
+    """What the job says of its failure, by what it raised or by its `retry_in` hook. The hook is asked when the job
+    raises, before any middleware sees the error; of an error that came from elsewhere it is asked at the end. A
+    middleware that raises another error does not change that, unless it raises a decision of its own."""
 
     def __init__(self, job: Job[..., Any] | None, run: context.JobContext, log: Log) -> None:
         self._hook = job.retry_hook if job is not None else None
@@ -42,15 +43,22 @@ class _Advice:
         self._verdict: Verdict = None
 
     def job_raised(self, error: BaseException) -> None:
-        if self._hook is not None and not raised_verdict(error)[0] and not is_last_attempt(self._run.payload):
+        decided, verdict = raised_verdict(error)
+        if decided:
+            self._asked, self._verdict = True, verdict
+        elif self._hook is not None and not is_last_attempt(self._run.payload):
             self._asked, self._verdict = True, self._ask(error)
 
     def verdict_on(self, error: BaseException) -> Callable[[int], Verdict]:
         return lambda _: self._verdict if self._asked else self._ask(error)
 
     def _ask(self, error: BaseException) -> Verdict:
+        if self._hook is None:
+            return None
         try:
-            return check_verdict(self._hook(self._run.attempt, error, self._run)) if self._hook is not None else None
+            # What the hook sets does not leak into the next job.
+            asked = contextvars.copy_context().run(self._hook, self._run.attempt, error, self._run)
+            return check_verdict(asked)
         except BaseException as problem:
             self._log.emit(
                 events.JOB_HOOK_FAILED,
@@ -139,9 +147,10 @@ class Performer:
             try:
                 self._call(job, payload)
             except BaseException as error:
-                if os.getpid() == self._pid:
-                    advice.job_raised(error)
+                self.leave_if_copied()
+                advice.job_raised(error)
                 raise
+            self.leave_if_copied()
 
         self._app.server_chain.run(job, innermost)
 

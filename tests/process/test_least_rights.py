@@ -125,7 +125,7 @@ def test_an_application_needs_the_documented_rights_more_for_unique_jobs(ruled: 
     @app.job(name="book", unique="until_executed")
     def book(n: int) -> None: ...
 
-    with pytest.raises(redis.exceptions.ResponseError, match="(?i)no permissions"):
+    with pytest.raises(redis.exceptions.ResponseError, match=r"(?i)no permissions"):
         book.enqueue(1)
     with ruled.client() as client:
         client.execute_command("ACL", "SETUSER", "shop", *for_unique_jobs())

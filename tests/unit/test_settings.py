@@ -138,8 +138,8 @@ def test_empty_variables(tmp_path: Path) -> None:
         combine(layer)
 
 
-def test_every_setting_but_the_table_has_a_variable() -> None:
-    assert set(ENVIRONMENT) == set(NAMES) - {"redis"}
+def test_every_setting_but_the_tables_has_a_variable() -> None:
+    assert set(ENVIRONMENT) == set(NAMES) - {"redis", "periodic"}
     values = {
         "redis_url": "redis://h:1/2",
         "namespace": "x",
@@ -154,6 +154,8 @@ def test_every_setting_but_the_table_has_a_variable() -> None:
         "boot_timeout": "20",
         "max_jobs_per_child": "100",
         "unique_lock_ttl": "0.5",
+        "periodic_catch_up": "false",
+        "periodic_prune": "yes",
         "max_payload": "512K",
         "preload": "false",
         "tag": "shop-1",
@@ -176,13 +178,16 @@ def test_every_setting_but_the_table_has_a_variable() -> None:
         boot_timeout=20.0,
         max_jobs_per_child=100,
         unique_lock_ttl=0.5,
+        periodic_catch_up="none",
+        periodic_prune=True,
         max_payload=512 * 1024,
         preload=False,
         tag="shop-1",
         log_format="json",
         log_level="debug",
     )
-    assert found.origins == {**{name: ENVIRONMENT[name] for name in values}, "redis": "default"}
+    tables = dict.fromkeys(("redis", "periodic"), "default")
+    assert found.origins == {**{name: ENVIRONMENT[name] for name in values}, **tables}
 
 
 def test_the_defaults_of_the_readme() -> None:
@@ -202,11 +207,13 @@ NOT_ALLOWED: dict[str, tuple[object, ...]] = {
         (0, -1, 1.5, True, "0", "-1", "1.5", "x", "", None, [1]),
     ),
     **dict.fromkeys(
-        ("fetch_idle_max_interval", "orphan_threshold", "shutdown_timeout", "boot_timeout"),
+        ("fetch_idle_max_interval", "orphan_threshold", "shutdown_timeout", "boot_timeout", "unique_lock_ttl"),
         (0, -1, True, math.nan, math.inf, "0", "-1", "x", "", "nan", "1e400", None, [1], 10**400),
     ),
     "strict_order": (2, "", "maybe", None, 1.0),
     "preload": (0, "nope", []),
+    "periodic_catch_up": (True, "", "all", None, 0, "LATEST"),
+    "periodic_prune": (2, "maybe", None),
     "max_payload": (0, -1, "0", "-1K", "1T", "K", "", 1.5, True, None, "1 K B"),
     "namespace": ("a b", "é", "x" * 65, 5, None, "a{b}"),
     "tag": ("", "a b", "x" * 41, 5, "é", "a\nb"),
