@@ -61,12 +61,14 @@ class Fired:
 
     Attributes:
         jid: of the job, where one was pushed.
+        previous: of FIRED: the slot that was claimed before, by whatever daemon; 0 if the server remembers none.
         reason: of UNSENT and FAILED.
         refused: of UNSENT: the server was there.
     """
 
     answer: Answer
     jid: str = ""
+    previous: int = 0
     reason: str = ""
     refused: bool = False
 
@@ -115,7 +117,7 @@ class CronPush:
         unique = JobLocks(pending.jid, (key,), ttl=self._locks.waiting_ttl()) if key is not None else None
         push = Push(pending.jid, entry.queue, dump(payload), None, unique)
         answer = await self._link.call(fire_call(self._keys, self._locks, self.slot(entry, slot), push))
-        return Fired(Answer(answer[0].decode()), pending.jid)
+        return Fired(Answer(answer[0].decode()), pending.jid, _previous(answer))
 
     async def _fire_by_errand(self, pending: PendingJob, slot: scripts.Slot) -> Fired:
         token = f"{self._identity}:{pending.jid}"
@@ -129,7 +131,7 @@ class CronPush:
         if not told:
             raise ErrandFailed("cron push: it ended without an answer")
         answer = json.loads(told)
-        return Fired(Answer(answer["answer"]), answer["jid"], answer["reason"], answer["refused"])
+        return Fired(**{**answer, "answer": Answer(answer["answer"])})
 
     def _push_through(self, app: App, pending: PendingJob, slot: scripts.Slot) -> bytes:
         """Run the chain around the push. In the errand.
@@ -137,7 +139,7 @@ class CronPush:
         Returns:
             A `Fired` as JSON.
         """
-        found: dict[str, Any] = {"answer": Answer.SWALLOWED.value, "jid": "", "reason": "", "refused": False}
+        found: dict[str, Any] = {"answer": Answer.SWALLOWED.value}
 
         def push() -> None:
             pending.check()
@@ -151,7 +153,7 @@ class CronPush:
                     refused = trouble is Trouble.REFUSING
                     found.update(answer=Answer.UNSENT.value, reason=_reason(error), refused=refused)
                 raise
-            found.update(answer=_text(answer[0]), jid=pending.jid)
+            found.update(answer=_text(answer[0]), jid=pending.jid, previous=_previous(answer))
 
         try:
             app.client_chain.run(pending, push)
@@ -170,6 +172,12 @@ def fire_call(keys: Keys, locks: Locks, slot: scripts.Slot, push: Push) -> scrip
 
 def _reason(error: BaseException) -> str:
     return f"{error_class(error)}: {error_message(error)[:_LONGEST_REASON]}"
+
+
+def _previous(answer: list[bytes | str]) -> int:
+    """The slot that was claimed before the one that was fired."""
+    told = _text(answer[1]) if len(answer) > 1 else ""
+    return int(told) if told.isdecimal() else 0
 
 
 def _text(reply: bytes | str) -> str:

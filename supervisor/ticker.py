@@ -45,7 +45,6 @@ class _Watch:
         done: the newest slot that is done with, as far as we know; None: the server was not asked yet.
         slot: the one at hand.
         began: when we first tried the slot at hand.
-        told: slots up to this time were told as missed.
         failures: in a row.
     """
 
@@ -53,7 +52,6 @@ class _Watch:
     done: int | None = None
     slot: int = 0
     began: float = 0.0
-    told: int = 0
     failures: int = 0
 
 
@@ -197,7 +195,6 @@ class Ticker:
         """
         now = time.time()
         if slot != watch.slot:
-            self._tell_missed(watch, slot)
             watch.slot, watch.began = slot, now
         entry = watch.entry
         if entry.catch_up == "none" and now - entry.instant(slot) > GRACE:
@@ -229,8 +226,8 @@ class Ticker:
             return await self._let_go(watch, slot, answer.value)
         if answer is Answer.DISABLED:
             return await self._let_go(watch, slot, "")
-        watch.done = slot
         if answer is Answer.FIRED:
+            self._tell_missed(watch, fired.previous)
             late = round(max(0.0, time.time() - watch.entry.instant(slot)), 3)
             self._log.emit(
                 events.CRON_FIRED,
@@ -241,6 +238,7 @@ class Ticker:
                 jid=fired.jid,
                 late=late,
             )
+        watch.done = slot
         return 0.0
 
     async def _let_go(self, watch: _Watch, slot: int, reason: str) -> float:
@@ -280,16 +278,16 @@ class Ticker:
         )
         return pause
 
-    def _tell_missed(self, watch: _Watch, slot: int) -> None:
-        missed = watch.entry.schedule.count(max(watch.done or 0, watch.told), slot) - 1
-        watch.told = slot - 1
+    def _tell_missed(self, watch: _Watch, previous: int) -> None:
+        """Slots between the one that was fired before and this one, but for those that were told as skipped."""
+        missed = watch.entry.schedule.count(max(watch.done or 0, previous), watch.slot) - 1
         if missed > 0:
             self._log.emit(
                 events.CRON_MISSED,
                 pjid=watch.entry.pjid,
                 job=watch.entry.job,
                 cron=watch.entry.cron,
-                slot=slot,
+                slot=watch.slot,
                 count=missed,
             )
 
