@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.chaos.campaign import told
-from tests.chaos.faults import CHILD, READ, REPORT, SUPERVISOR, Point, Strike
+from tests.chaos.faults import CHILD, CLIENT, READ, REPORT, SUPERVISOR, Point, Strike
 from tests.chaos.scenarios import run
 from tests.support import Server
 
@@ -27,6 +27,11 @@ POINTS = (
     Point("orphan", Strike(SUPERVISOR, "kill-supervisor-before", 3)),
     Point("stop-in-time", Strike(SUPERVISOR, "unanswered", 3)),
     Point("boot", Strike(SUPERVISOR, "lost", 40)),
+    # A slot that is fired by an errand which dies, one whose run dies; a unique job whose push is not answered, or late.
+    Point("periodic-middleware", Strike(CLIENT, "kill-client-after", 2)),
+    Point("periodic", Strike(REPORT, "kill-child-after", 4)),
+    Point("unique", Strike(CLIENT, "unanswered", 1)),
+    Point("unique", Strike(CLIENT, "late", 1)),
 )
 
 
