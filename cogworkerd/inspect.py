@@ -16,7 +16,12 @@ from cogworkerd.store.keys import LIVE_WITHIN, PERIODIC_LIVE_WITHIN, Keys
 
 @dataclass(frozen=True)
 class Process:
-    """One daemon that has beaten within the last minute. Sizes in KiB, times in epoch seconds."""
+    """One daemon that has beaten within the last minute. Sizes in KiB, times in epoch seconds.
+
+    Attributes:
+        rss_kb: of all its processes; what they share is counted once for each.
+        pss_kb: of those that were asked so far; what they share is counted once.
+    """
 
     identity: str
     host: str
@@ -27,6 +32,7 @@ class Process:
     quiet: bool
     queues: list[str]
     rss_kb: int | None
+    pss_kb: int | None
     started_at: float
     slots: list[dict[str, Any]]
 
@@ -114,6 +120,18 @@ def snapshot(client: redis.Redis, keys: Keys, now: float | None = None) -> Snaps
     )
 
 
+def last_beats(client: redis.Redis, keys: Keys, now: float) -> dict[str, float]:
+    """How old the last beat of each registered daemon is, in seconds by the server's clock."""
+    server_now = float((_ask(client, "TIME") or (now,))[0])
+    found = {}
+    for name, stamp in (_ask(client, "HGETALL", keys.last_beat) or {}).items():
+        try:
+            found[name.decode("utf-8", "replace")] = max(0.0, server_now - float(stamp))
+        except ValueError:
+            continue
+    return found
+
+
 def _process(client: redis.Redis, keys: Keys, identity: str) -> Process | None:
     found = _ask(client, "HGETALL", keys.process(identity)) or {}
     fields = {name.decode(): value for name, value in found.items()}
@@ -129,6 +147,7 @@ def _process(client: redis.Redis, keys: Keys, identity: str) -> Process | None:
             quiet=fields.get("quiet") == b"true",
             queues=[str(name) for name in info["queues"]],
             rss_kb=info.get("rss_kb"),
+            pss_kb=info.get("pss_kb"),
             started_at=float(info["started_at"]),
             slots=list(info.get("slots", [])),
         )

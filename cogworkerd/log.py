@@ -20,7 +20,7 @@ from typing import Any
 
 import structlog
 
-from cogworkerd import events
+from cogworkerd import events, journal
 from cogworkerd.context import current_job
 from cogworkerd.events import Event
 from cogworkerd.text import printable, storable, traceback_text
@@ -244,11 +244,13 @@ def configure(log_format: str, log_level: str, fd: int = 1) -> Log:
     """Set the log up for this process.
 
     Args:
-        log_format: "console", "json", or "auto": console on a terminal, JSON lines otherwise.
+        log_format: "console", "json", "journal" (systemd's, by its own protocol), or "auto": console on a terminal,
+            the journal where `fd` leads to it, JSON lines otherwise.
         log_level: the least important level shown.
         fd: the descriptor that lines go to.
     """
     output = SturdyOutput(fd)
+    to_journal = log_format == "journal" or (log_format == "auto" and journal.is_ours(fd))
     console = log_format == "console" or (log_format == "auto" and output.isatty())
     encoding = (getattr(sys.stdout, "encoding", None) or "utf-8") if console else "utf-8"
     chain: list[Callable[..., Any]] = [
@@ -257,17 +259,17 @@ def configure(log_format: str, log_level: str, fd: int = 1) -> Log:
         _add_time,
         _format_error,
         _clean_all,
-        _Console(output.isatty()) if console else _render_json,
+        journal.render if to_journal else _Console(output.isatty()) if console else _render_json,
     ]
     threshold = LEVELS[log_level]
     wrapper = structlog.make_filtering_bound_logger(threshold)
-    lines = _Lines(fd, encoding)
+    lines: Any = journal.JournalLines() if to_journal else _Lines(fd, encoding)
     logger: Any = structlog.wrap_logger(lines, processors=chain, wrapper_class=wrapper, cache_logger_on_first_use=True)
     _serve_application(chain, wrapper, lines, logger.bind(), threshold)
     return Log(logger.bind(), threshold)
 
 
-def _serve_application(chain: list[Any], wrapper: Any, lines: _Lines, logger: Any, threshold: int) -> None:
+def _serve_application(chain: list[Any], wrapper: Any, lines: Any, logger: Any, threshold: int) -> None:
     if not structlog.is_configured():
         structlog.configure(
             processors=[structlog.contextvars.merge_contextvars, *chain],

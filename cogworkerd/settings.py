@@ -201,7 +201,7 @@ class Settings:
     max_payload: int = _setting(2**20, _size, "the largest job that may be enqueued")
     preload: bool | None = _setting(None, _flag, "import the app before forking")
     tag: str | None = _setting(None, _tag, "name of this daemon in the process listing")
-    log_format: str = _setting("auto", _choice("auto", "console", "json"), "how lines look")
+    log_format: str = _setting("auto", _choice("auto", "console", "json", "journal"), "how lines look")
     log_level: str = _setting("info", _choice("debug", "info", "warning", "error"), "the least important line shown")
 
     def server(self) -> Server:

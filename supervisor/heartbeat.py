@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import psutil
 import redis.exceptions
 
 import cogworkerd
@@ -19,6 +18,7 @@ from cogworkerd.worker.page import Page, clock
 
 from .ledger import Ledger, SlotRecord
 from .link import Link
+from .memory import ProportionalSets, rss_kb
 from .slot import Slot
 
 BEAT_EVERY = 5.0
@@ -59,6 +59,7 @@ class Heartbeat:
         self._queues = queues
         self._phase = phase
         self._reliable = reliable
+        self._proportional = ProportionalSets()
         self._published: tuple[dict[str, bytes], bool] = ({}, False)
 
     async def beat(self) -> None:
@@ -105,13 +106,15 @@ class Heartbeat:
         pipe.expire(key, PRESENCE_TTL)
 
     def _info(self) -> str:
-        own = _rss_kb(None)
+        self._proportional.sample([None, *(slot.pid for slot in self._slots if slot.pid is not None)])
+        own = rss_kb()
         slots = [self._slot_info(slot) for slot in self._slots]
         known = [size for size in (own, *(slot["rss_kb"] for slot in slots)) if size is not None]
         info = {
             **self._describe,
             "queues": self._queues(),
             "rss_kb": sum(known) if known else None,
+            "pss_kb": self._proportional.total,
             "version": cogworkerd.__version__,
             "python": platform.python_version(),
             "phase": self._phase(),
@@ -123,8 +126,9 @@ class Heartbeat:
     def _slot_info(self, slot: Slot) -> dict[str, Any]:
         record = self._ledger.slots.get(slot.number)
         jid = _job_of(record)[1] if record is not None and record.busy else None
-        rss = _rss_kb(slot.pid) if slot.pid is not None else None
-        return {"tid": slot.tid, "pid": slot.pid, "rss_kb": rss, "jid": jid}
+        rss = rss_kb(slot.pid) if slot.pid is not None else None
+        pss = self._proportional.of(slot.pid) if slot.pid is not None else None
+        return {"tid": slot.tid, "pid": slot.pid, "rss_kb": rss, "pss_kb": pss, "jid": jid}
 
     async def publish(self, full: bool = False) -> None:
         """Write what runs where, between beats only if it has changed.
@@ -172,11 +176,3 @@ def _job_of(record: SlotRecord) -> tuple[dict[str, Any], str]:
     if len(record.raw) > _LARGEST_SHOWN:
         payload["args"] = []
     return payload, payload["jid"]
-
-
-def _rss_kb(pid: int | None) -> int | None:
-    """The resident set of a process, by default our own, in KiB; None where it cannot be told (it has just ended)."""
-    try:
-        return int(psutil.Process(pid).memory_info().rss) // 1024
-    except (psutil.Error, OSError, NotImplementedError, RuntimeError):
-        return None

@@ -10,6 +10,7 @@ from cogworkerd.log import Log
 
 from .crew import Crew
 from .slot import Slot
+from .systemd import Notifier
 from .tasks import Tasks
 
 _LOOK_EVERY = 0.05
@@ -18,10 +19,11 @@ _LOOK_EVERY = 0.05
 class Roll:
     """At most one roll at a time; one that is asked for meanwhile follows."""
 
-    def __init__(self, crew: Crew, tasks: Tasks, log: Log) -> None:
+    def __init__(self, crew: Crew, tasks: Tasks, log: Log, manager: Notifier) -> None:
         self._crew = crew
         self._tasks = tasks
         self._log = log
+        self._manager = manager
         self._running: asyncio.Task[None] | None = None
         self._again = False
 
@@ -37,6 +39,7 @@ class Roll:
             self._again = True
             return
         self._log.emit(events.ROLL_STARTED, signal=number.name)
+        self._manager.reloading()
         self._running = self._tasks.spawn(self._roll(), "roll")
 
     def cancel(self) -> None:
@@ -51,6 +54,7 @@ class Roll:
                 await self._replace(slot)
             again = self._again
         self._log.emit(events.ROLL_DONE)
+        self._manager.ready()
 
     async def _replace(self, slot: Slot) -> None:
         old = slot.pid

@@ -48,6 +48,7 @@ from .resolver import ResolvingLoop
 from .roll import Roll
 from .slot import Slot
 from .start_line import tell_start
+from .systemd import Notifier
 from .tasks import Tasks, cancel, pause
 from .ticker import Ticker
 from .titles import SupervisorTitle
@@ -62,6 +63,7 @@ _TITLE_EVERY = 0.05
 _SWEEP_EVERY = 1.0
 _RECOVERY_EVERY = 5.0
 _PARKED_EVERY = 5.0
+_EXTENSION = 15.0
 
 
 class Supervisor:
@@ -75,6 +77,7 @@ class Supervisor:
         self._locks = plan.settings.locks(self._keys)
         self._server: Server = plan.settings.server()
         self._title = SupervisorTitle(plan.tag)
+        self._manager = Notifier.from_environment()
         self._queues: tuple[tuple[str, int], ...] = plan.settings.queues or ()
         self._registry = Registry.of(plan.app) if plan.app is not None else None
         if not self._queues and self._registry is not None:
@@ -121,6 +124,7 @@ class Supervisor:
         if not await self._first_beat():
             await self._close_connections()
             return self._status
+        self._manager.extend(self._settings.boot_timeout + _EXTENSION)
         self._start_working()
         await self._stop_asked.wait()
         self._roll.cancel()
@@ -176,7 +180,7 @@ class Supervisor:
             kept,
             self._settings.boot_timeout,
         )
-        self._roll = Roll(self._crew, self._tasks, self._log)
+        self._roll = Roll(self._crew, self._tasks, self._log, self._manager)
         self._heartbeat = Heartbeat(
             self._link,
             self._keys,
@@ -323,6 +327,7 @@ class Supervisor:
                     told = True
                 self._link.failed("first beat", error)
                 self._show_title()
+                self._manager.extend(_EXTENSION)
                 await pause(self._stop_asked, FIRST_BEAT_EVERY)
                 continue
             self._link.worked("first beat")
@@ -360,6 +365,8 @@ class Supervisor:
         self._tasks.spawn(self._reconcile_for_ever(), "reconciler")
         self._keep_up("recovery", self._recover, _RECOVERY_EVERY)
         self._keep_up("sweep", self._sweep, _SWEEP_EVERY)
+        if self._manager.watchdog:
+            self._keep_up("watchdog", self._feed_watchdog, self._manager.watchdog / 3)
         self._tasks.spawn(self._tell_when_ready(), "ready")
         self._tasks.spawn(self._guard.keep(self._guard_soon, self._keys_moved), "key guard")
         self._keep_up("parked records", self._file_parked, _PARKED_EVERY)
@@ -451,6 +458,11 @@ class Supervisor:
     def _at_work(self) -> bool:
         return self._phase in (Phase.RUNNING, Phase.QUIET)
 
+    async def _feed_watchdog(self) -> None:
+        """The loop has turned; dead children are taken in. Nothing else, and nobody else, keeps the watchdog quiet."""
+        self._crew.look_for_deaths()
+        self._manager.alive()
+
     async def _sweep(self) -> None:
         self._crew.look_for_deaths()
         self._crew.kill_those_that_do_not_say_hello()
@@ -458,6 +470,7 @@ class Supervisor:
     async def _tell_when_ready(self) -> None:
         while not self._crew.all_ready:
             await asyncio.sleep(_TITLE_EVERY)
+        self._manager.ready()
         self._log.emit(
             events.DAEMON_READY,
             identity=self._identity,
@@ -538,6 +551,8 @@ class Supervisor:
             timeout=self._settings.shutdown_timeout,
         )
         self._stop_asked.set()
+        self._manager.stopping()
+        self._manager.extend(self._settings.shutdown_timeout + _EXTENSION)
         self._show_title()
 
     def _become_quiet(self) -> None:
@@ -570,6 +585,7 @@ class Supervisor:
 
     async def _close_connections(self) -> None:
         self._life.close()
+        self._manager.close()
         with contextlib.suppress(*SERVER_TROUBLE):
             async with asyncio.timeout(1.0):
                 await self._bells.close()
@@ -584,6 +600,7 @@ class Supervisor:
         if self._link.note:
             notes.append(self._link.note)
         self._title.show(self._ledger.busy, self._plan.concurrency, notes)
+        self._manager.status(f"{self._ledger.busy}/{self._plan.concurrency} busy{''.join(', ' + n for n in notes)}")
 
 
 def _no_registry(_: App) -> bytes:

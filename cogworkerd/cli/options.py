@@ -32,13 +32,15 @@ _DAEMON_FLAGS = (
     ("max_orphanings", "", "N"),
     ("shutdown_timeout", "", "SECONDS"),
     ("boot_timeout", "", "SECONDS"),
+    ("unique_lock_ttl", "", "SECONDS"),
+    ("periodic_catch_up", "", "latest|none|first"),
     ("max_jobs_per_child", "", "N"),
     ("max_payload", "", "SIZE"),
     ("tag", "", "NAME"),
-    ("log_format", "", "auto|console|json"),
+    ("log_format", "", "auto|console|json|journal"),
     ("log_level", "", "debug|info|warning|error"),
 )
-_SWITCHES = ("strict_order", "preload")
+_SWITCHES = ("strict_order", "preload", "periodic_prune")
 
 
 def add_server(parser: argparse.ArgumentParser) -> None:

@@ -12,7 +12,7 @@ from cogworkerd import __version__
 from cogworkerd.errors import AppImportError, SettingsError
 
 EXIT_FAILED, EXIT_AWAY, EXIT_CONFIG = 1, 69, 78
-COMMANDS = ("run", "check", "demo", "enqueue", "status")
+COMMANDS = ("run", "check", "demo", "enqueue", "status", "healthcheck", "systemd")
 
 
 def build() -> argparse.ArgumentParser:

@@ -65,7 +65,7 @@ def as_text(state: Snapshot, now: float) -> str:
         [
             table(
                 "Processes",
-                ("identity", "tag", "busy", "state", "queues", "memory", "up"),
+                ("identity", "tag", "busy", "state", "queues", "PSS", "RSS", "up"),
                 [_process_row(process, now) for process in state.processes],
                 "none is running",
             ),
@@ -103,6 +103,7 @@ def _process_row(process: Process, now: float) -> tuple[object, ...]:
         f"{process.busy}/{process.concurrency}",
         "quiet" if process.quiet else "running",
         " ".join(sorted(set(process.queues))),
+        size(process.pss_kb),
         size(process.rss_kb),
         duration(max(0.0, now - process.started_at)),
     )

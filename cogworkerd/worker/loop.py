@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import redis.exceptions
@@ -48,6 +49,7 @@ _STALE_AFTER = 1.0
 _AWAY_PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)
 _REFUSING_PAUSES = (1.0, 2.0, 4.0, 8.0, 10.0)
 _QUIET_LOOK = 1.0
+_EXPENDABLE = 200
 _UNREGISTERED_PAUSE = 0.5
 
 
@@ -90,6 +92,7 @@ def run(setup: Setup) -> int:
     """
     title = SlotTitle(setup.slot, setup.tag)
     title.show("starting")
+    _be_expendable()
     child_signals = ChildSignals(
         setup.parent, setup.life, setup.page, setup.settings.shutdown_timeout, setup.stack_file
     )
@@ -106,6 +109,13 @@ def run(setup: Setup) -> int:
     if not run_start_hooks(app, setup.log):
         return EXIT_BOOT
     return Child(app, setup, child_signals, title).live()
+
+
+def _be_expendable() -> None:
+    """Of the daemon's processes the kernel is to choose a child when memory is short, never the supervisor."""
+    with contextlib.suppress(OSError, ValueError):
+        score = Path("/proc/self/oom_score_adj")
+        score.write_text(str(min(int(score.read_text()) + _EXPENDABLE, 1000)))
 
 
 def run_start_hooks(app: App, log: Log) -> bool:

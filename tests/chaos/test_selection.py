@@ -27,7 +27,7 @@ POINTS = (
     Point("orphan", Strike(SUPERVISOR, "kill-supervisor-before", 3)),
     Point("stop-in-time", Strike(SUPERVISOR, "unanswered", 3)),
     Point("boot", Strike(SUPERVISOR, "lost", 40)),
-    # A slot that is fired by an errand which dies, one whose run dies; a unique job whose push is not answered, or late.
+    # A slot whose errand dies, one whose run dies; a unique job whose push is not answered, or comes late.
     Point("periodic-middleware", Strike(CLIENT, "kill-client-after", 2)),
     Point("periodic", Strike(REPORT, "kill-child-after", 4)),
     Point("unique", Strike(CLIENT, "unanswered", 1)),
