@@ -16,3 +16,11 @@ _VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 @app.job(name="told")
 def told() -> None:
     witness.rpush("t:told", str({name: value for name, value in os.environ.items() if name in _VARIABLES}))
+
+
+@app.job(name="eats")
+def eats() -> None:
+    """All the memory that there is."""
+    eaten = []
+    while True:
+        eaten.append(bytearray(2**22))

@@ -1,9 +1,9 @@
-"""A real systemd runs the installed wheel, in a box that is thrown away: in_the_box.sh and out_of_memory.sh.
+"""A real systemd runs the installed wheel, in a box that is thrown away: in_the_box.sh.
 
 `pytest -m systemd -n 0 -s tests/systemd` builds the box (a Debian of its own, one to four minutes, kept in
 COGWORKERD_BOX, by default /var/tmp/cogworkerd-box) and prints what an operator would see. Where a box cannot be had the
-tests are skipped with the reason, or fail if REQUIRE_SYSTEMD is set. The one about memory needs a kernel of its own and
-is run if COGWORKERD_BOX_KERNEL is set.
+test is skipped with the reason, or fails if REQUIRE_SYSTEMD is set. The box has no limits on memory: what becomes of a
+job that eats all of it is tests/process/test_out_of_memory.py.
 """
 
 from __future__ import annotations
@@ -56,26 +56,19 @@ def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def box(venv: Path, script: str, engine: str, cache: str) -> subprocess.CompletedProcess[str]:
-    built = run(str(BOX), "build", "--cache", cache, "--engine", engine)
+def box(venv: Path, script: str) -> subprocess.CompletedProcess[str]:
+    built = run(str(BOX), "build", "--cache", CACHE)
     if built.returncode:
         unavailable(f"the box cannot be built: {built.stdout[-500:]}")
     mounts = ("--bind-ro", f"{venv}:/venv", "--bind-ro", f"{HERE}:/tests")
     patience = ("--env", f"PATIENCE={max(1, round(PATIENCE))}")
-    options = ("--cache", cache, "--engine", engine, "--timeout", "500", *mounts, *patience)
+    options = ("--cache", CACHE, "--timeout", "500", *mounts, *patience)
     return run(str(BOX), "run", *options, "--", "bash", f"/tests/{script}")
 
 
 def test_a_life_of_the_service(venv: Path) -> None:
-    done = box(venv, "in_the_box.sh", "nspawn", CACHE)
+    done = box(venv, "in_the_box.sh")
     if done.returncode == 125:
         unavailable(f"the box does not boot: {done.stdout[-500:]}")
-    assert done.returncode == 0
-    assert done.stdout.rstrip().endswith("== all is well")
-
-
-@pytest.mark.skipif("COGWORKERD_BOX_KERNEL" not in os.environ, reason="COGWORKERD_BOX_KERNEL is not set")
-def test_a_job_that_eats_all_memory_takes_only_its_process_along(venv: Path) -> None:
-    done = box(venv, "out_of_memory.sh", "uml", f"{CACHE}-kernel")
     assert done.returncode == 0
     assert done.stdout.rstrip().endswith("== all is well")
