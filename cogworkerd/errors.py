@@ -20,6 +20,10 @@ class SettingsError(CogworkerdError):
         self.problems = problems
 
 
+class UsageError(CogworkerdError):
+    """The words of a command make no sense for what is there."""
+
+
 class AppImportError(CogworkerdError):
     """The application could not be imported, or the name does not lead to an App."""
 

@@ -50,6 +50,11 @@ DAEMON_CRASHED = _event("daemon.crashed", "error", "a fault of cogworkerd itself
 DAEMON_REGISTERED_ANEW = _event(
     "daemon.registered_anew", "warning", "was cut off for longer than its presence lasts", "was_registered"
 )
+REMOTE_ORDER = _event("remote.order", "info", "an order came by the daemon's channel", "order")
+REMOTE_UNKNOWN = _event("remote.unknown", "warning", "something else came by the daemon's channel", "order")
+REMOTE_REFUSED = _event(
+    "remote.refused", "warning", "the server does not let this user listen for orders; signals work", "error"
+)
 ROLL_STARTED = _event("roll.started", "info", "children are replaced one by one", "signal")
 ROLL_DONE = _event("roll.done", "info", "every child was replaced")
 ROLL_SAME_CODE = _event("roll.same_code", "warning", "with preload on, new children run the code loaded at start")

@@ -44,6 +44,7 @@ from .plan import Plan
 from .poller import Poller
 from .reconciler import RECONCILE_EVERY, Reconciler
 from .recovery import Recovery
+from .remote import Remote
 from .resolver import ResolvingLoop
 from .roll import Roll
 from .slot import Slot
@@ -180,6 +181,7 @@ class Supervisor:
             kept,
             self._settings.boot_timeout,
         )
+        self._remote = Remote(self._server, self._link, self._keys, self._identity, self._obey, self._log)
         self._roll = Roll(self._crew, self._tasks, self._log, self._manager)
         self._heartbeat = Heartbeat(
             self._link,
@@ -371,6 +373,7 @@ class Supervisor:
         self._tasks.spawn(self._guard.keep(self._guard_soon, self._keys_moved), "key guard")
         self._keep_up("parked records", self._file_parked, _PARKED_EVERY)
         self._tasks.spawn(self._hooks.keep(), "death hooks")
+        self._tasks.spawn(self._remote.listen(), "remote control")
         if self._registry is not None:
             self._ticker.begin(self._registry.periodic())
         self._hang_bells()
@@ -387,7 +390,7 @@ class Supervisor:
         """A fault of our own has ended a coroutine: nothing can be relied on any more."""
         self._log.emit(events.DAEMON_CRASHED, exc_info=error, task=task)
         self._status = EXIT_FAILED
-        self._stop(signal.SIGTERM)
+        self._stop(signal.SIGTERM.name)
 
     def _keep_up(self, site: str, turn: Callable[[], Awaitable[None]], every: float) -> None:
         self._tasks.spawn(self._keep(site, turn, every), site)
@@ -507,7 +510,7 @@ class Supervisor:
             self._status = EXIT_CONFIG
             self._crew.close()
             self._crew.kill_all("the app cannot be imported")
-            self._stop(signal.SIGTERM)
+            self._stop(signal.SIGTERM.name)
 
     # ---- signals ----------------------------------------------------------------------------------------
 
@@ -523,7 +526,7 @@ class Supervisor:
         terminal_gone = number is signal.SIGHUP and self._terminal and not _controlling_terminal()
         asked = order(self._phase, number, terminal_gone)
         if asked is Order.STOP:
-            self._stop(number)
+            self._stop(number.name)
         elif asked is Order.STOP_NOW:
             self._phase = Phase.KILLING
             self._stop_now.set()
@@ -537,7 +540,16 @@ class Supervisor:
         elif asked is Order.STACKS:
             self._tasks.spawn(self._crew.log_stacks(), "stacks")
 
-    def _stop(self, number: signal.Signals) -> None:
+    def _obey(self, order: str) -> None:
+        """An order that came by the channel does what its signal does."""
+        if order == "stop":
+            self._stop(f"order: {order}")
+        elif order == "quiet" and self._at_work:
+            self._become_quiet()
+        elif order == "resume":
+            self._resume()
+
+    def _stop(self, why: str) -> None:
         if self._phase in (Phase.STOPPING, Phase.KILLING):
             return
         self._phase = Phase.STOPPING
@@ -546,7 +558,7 @@ class Supervisor:
         self._bells.silence()
         self._log.emit(
             events.DAEMON_STOPPING,
-            signal=number.name,
+            signal=why,
             busy=self._ledger.busy,
             timeout=self._settings.shutdown_timeout,
         )
@@ -589,6 +601,7 @@ class Supervisor:
         with contextlib.suppress(*SERVER_TROUBLE):
             async with asyncio.timeout(1.0):
                 await self._bells.close()
+                await self._remote.close()
                 await self._link.close()
 
     def _show_title(self) -> None:

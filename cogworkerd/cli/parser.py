@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from cogworkerd import __version__
-from cogworkerd.errors import AppImportError, SettingsError
+from cogworkerd.errors import AppImportError, SettingsError, UsageError
 
-EXIT_FAILED, EXIT_AWAY, EXIT_CONFIG = 1, 69, 78
-COMMANDS = ("run", "check", "demo", "enqueue", "status", "healthcheck", "systemd")
+EXIT_FAILED, EXIT_USAGE, EXIT_AWAY, EXIT_CONFIG = 1, 2, 69, 78
+COMMANDS = ("run", "check", "demo", "enqueue", "status", "quiet", "resume", "stop", "healthcheck", "systemd")
 
 
 def build() -> argparse.ArgumentParser:
@@ -51,6 +51,8 @@ def dispatch(words: Sequence[str]) -> int:
         return int(status)
     except SettingsError as error:
         return _say(EXIT_CONFIG, *error.problems)
+    except UsageError as error:
+        return _say(EXIT_USAGE, str(error))
     except AppImportError as error:
         return _say(EXIT_CONFIG, str(error))
     except EmbeddedError as error:

@@ -71,6 +71,10 @@ class Keys:
     def process(self, identity: str) -> str:
         return f"{self._base}process:{identity}"
 
+    def signal(self, identity: str) -> str:
+        """The channel by which a daemon takes orders. Channels know no database number."""
+        return f"{self._base}signal:{identity}"
+
     def workers(self, identity: str) -> str:
         return f"{self._base}workers:{identity}"
 

@@ -162,6 +162,7 @@ def _needed(client: redis.Redis, keys: Keys) -> list[tuple[str, Callable[[], Any
         ("SCRIPT LOAD", _SCRIPT),
         ("EVALSHA", hashlib.sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest(), 1, base + "string"),
         ("EVAL", _SCRIPT, 1, base + "string"),
+        ("PUBLISH", keys.signal("check"), "check"),
         ("TIME",),
         ("CLIENT ID",),
         ("CLIENT UNBLOCK", 0),

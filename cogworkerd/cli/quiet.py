@@ -1,0 +1,20 @@
+"""cogworkerd quiet: an order to daemons, by their channels."""
+
+from __future__ import annotations
+
+import argparse
+
+from cogworkerd.cli import steer
+
+HELP = "Let daemons finish what runs and fetch nothing more."
+EXAMPLES = """examples:
+  cogworkerd quiet
+  cogworkerd quiet shop
+  cogworkerd quiet --all"""
+
+add_arguments = steer.add_arguments
+
+
+def perform(arguments: argparse.Namespace) -> int:
+    """Send the order. Returns 0, or 1 when a daemon did not hear it."""
+    return steer.send(arguments, "quiet")
