@@ -12,7 +12,10 @@ from cogworkerd import __version__
 from cogworkerd.errors import AppImportError, SettingsError, UsageError
 
 EXIT_FAILED, EXIT_USAGE, EXIT_AWAY, EXIT_CONFIG = 1, 2, 69, 78
-COMMANDS = ("run", "check", "demo", "enqueue", "status", "quiet", "resume", "stop", "healthcheck", "systemd")
+COMMANDS = (
+    *("run", "check", "demo", "enqueue", "status", "jobs", "queues"),
+    *("quiet", "resume", "stop", "healthcheck", "systemd"),
+)
 
 
 def build() -> argparse.ArgumentParser:

@@ -65,6 +65,10 @@ PUSH_UNIQUE = Script("push_unique")
 FIRE_SLOT = Script("fire_slot")
 RESERVE_SLOT = Script("reserve_slot")
 PASS_SLOT = Script("pass_slot")
+RETRY_ENTRY = Script("retry_entry")
+BURY_ENTRY = Script("bury_entry")
+DELETE_ENTRY = Script("delete_entry")
+DELETE_QUEUED = Script("delete_queued")
 BASIC_SETTLE = Script("basic_settle")
 BASIC_SETTLE_AND_FETCH = Script("basic_settle_and_fetch")
 BASIC_FETCH = Script("basic_fetch")
@@ -501,6 +505,31 @@ def reserve_slot(keys: Keys, slot: Slot, who: str, ttl: int) -> Call:
 
 def pass_slot(keys: Keys, slot: Slot) -> Call:
     return Call(PASS_SLOT, [keys.periodic_seen(slot.pjid)], [slot.slot, slot.memory])
+
+
+def retry_entry(keys: Keys, source: str, entry: bytes, job: bytes, queue: str, locks: JobLocks) -> Call:
+    """`entry`: as the sorted set has it; `job`: as it is pushed."""
+    return Call(
+        RETRY_ENTRY,
+        [source, keys.queue(queue), keys.queues, *locks.keys],
+        [entry, job, queue, locks.jid, max(locks.ttl, 1)],
+    )
+
+
+def bury_entry(keys: Keys, source: str, entry: bytes, score: float, locks: JobLocks) -> Call:
+    return Call(BURY_ENTRY, [source, keys.dead, *locks.keys], [entry, repr(score), locks.jid])
+
+
+def delete_entry(keys: Keys, source: str, entry: bytes, locks: JobLocks) -> Call:
+    return Call(DELETE_ENTRY, [source, keys.attempts(locks.jid), *locks.keys], [entry, locks.jid])
+
+
+def delete_queued(keys: Keys, queue: str, jobs: Sequence[Listed]) -> Call:
+    return Call(
+        DELETE_QUEUED,
+        [keys.queue(queue), *[key for job in jobs for key in _two_locks(keys, job.locks)]],
+        [part for job in jobs for part in (job.raw, job.locks.jid)],
+    )
 
 
 def basic_settle(keys: Keys, done: Settlement, now: float) -> Call:

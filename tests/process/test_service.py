@@ -84,10 +84,11 @@ def test_c61_a_life_is_told_in_order_and_by_the_supervisor_alone(
 
 
 def test_c61_while_the_server_is_down_the_start_is_prolonged_and_nothing_is_ready(
-    daemon: Start, server: Server, manager: Manager
+    daemon: Start, make_server: Callable[..., Server], manager: Manager
 ) -> None:
+    server = make_server()
     server.stop()
-    running = daemon("-c", "1", env=environment(manager))
+    running = daemon("-c", "1", env=environment(manager), url=server.url)
     eventually(lambda: len([line for line in manager.hear() if line.startswith("EXTEND_TIMEOUT")]) >= 3, 10)
     assert manager.said("waiting for Redis")
     assert not manager.said("READY=1")

@@ -121,6 +121,7 @@ def _zombie(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
-def test_a_server_that_is_away_is_told_by_another_status(server: Server) -> None:
+def test_a_server_that_is_away_is_told_by_another_status(make_server: Callable[..., Server]) -> None:
+    server = make_server()
     server.stop()
     assert health(server).returncode == 69
