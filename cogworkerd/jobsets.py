@@ -1,4 +1,4 @@
-"""Queues and sorted sets of jobs, to look at and to change by hand. Part of the API of `cogworkerd.inspect`.
+"""Queues and sorted sets of jobs, to look at and to change by hand.
 
 Each change is one script that acts only if the job is still where it was seen, and releases the locks that the job held
 if it is over. Nothing here loads a queue or a set as a whole.
