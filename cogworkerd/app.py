@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import math
 import os
 import sys
 import threading
@@ -17,11 +18,25 @@ from zoneinfo import ZoneInfo
 from cogworkerd import payload as payloads
 from cogworkerd.client import Client, Push
 from cogworkerd.context import JobContext
-from cogworkerd.job import Call, D, DeathHook, Job, JobOptions, Options, check_death_hook, check_options, due_at, due_in
+from cogworkerd.job import (
+    Call,
+    D,
+    DeathHook,
+    Job,
+    JobOptions,
+    Options,
+    check_death_hook,
+    check_options,
+    due_at,
+    due_in,
+    payload_fields,
+)
 from cogworkerd.locks import JobLocks, Locks
 from cogworkerd.middleware import Chain, Middleware, PendingJob, is_async
 from cogworkerd.settings import Layer, Settings, combine, did_you_mean, environment_layers
+from cogworkerd.status import queued_fields
 from cogworkerd.store.keys import Keys
+from cogworkerd.store.scripts import StatusWrite
 
 if TYPE_CHECKING:
     from cogworkerd.periodic import Declaration
@@ -103,7 +118,7 @@ class App:
 
         Args:
             name: the job's name on the wire; default `<module>.<qualified name>`.
-            options: queue, retry, unique, tags, meta (see `JobOptions`).
+            options: queue, retry, timeout, unique, status, redact, tags, meta (see `JobOptions`).
 
         Raises:
             TypeError, ValueError: an option is unknown or not allowed, the function cannot be found by a worker under
@@ -120,6 +135,7 @@ class App:
         if name in self.jobs:
             raise ValueError(f"a second job with the name {name!r}; the first is {_place(self.jobs[name].function)}")
         job: Job[..., Any] = Job(self, function, name, check_options(Options(), options, name))
+        job.places(job.options.redact)  # a name that is no parameter is an error where it stands
         self.jobs[name] = job
         return job
 
@@ -311,12 +327,7 @@ class App:
         }
         if kwargs:
             payload["kwargs"] = kwargs
-        if options.unique:
-            payload["unique"] = options.unique
-        if options.tags:
-            payload["tags"] = options.tags
-        if options.meta:
-            payload["meta"] = options.meta
+        payload.update(payload_fields(options, self.jobs.get(name)))
         if due is not None and due > now:
             payload["at"] = due
         else:
@@ -338,7 +349,16 @@ class App:
                 f"{payload['class']}: the job has {len(raw)} bytes, more than max_payload = {limit}: "
                 "store the data elsewhere and pass a reference to it"
             )
-        return Push(payload["jid"], payload["queue"], raw, pending.due, self._unique_lock(pending))
+        return Push(
+            payload["jid"], payload["queue"], raw, pending.due, self._unique_lock(pending), self._status(payload)
+        )
+
+    def _status(self, payload: Mapping[str, Any]) -> StatusWrite | None:
+        if payload.get("status") is not True:
+            return None
+        settings = self.settings
+        key = Keys(settings.namespace).status(payload["jid"])
+        return StatusWrite(key, math.ceil(settings.status_ttl), tuple(queued_fields(payload, time.time())))
 
     def _unique_lock(self, pending: PendingJob) -> JobLocks | None:
         if "unique" not in pending.payload:
@@ -426,7 +446,7 @@ class App:
 
 def _client_layers(layers: list[Layer]) -> list[Layer]:
     """Only what a client needs: a daemon's variables in the environment are none of its business."""
-    wanted = ("redis_url", "namespace", "max_payload", "unique_lock_ttl")
+    wanted = ("redis_url", "namespace", "max_payload", "unique_lock_ttl", "status_ttl")
     return [layer for layer in layers if next(iter(layer.values)) in wanted]
 
 

@@ -24,6 +24,7 @@ from cogworkerd.locks import JobLocks
 from cogworkerd.store import scripts
 from cogworkerd.store.connection import Server
 from cogworkerd.store.keys import Keys
+from cogworkerd.store.scripts import StatusWrite
 
 log = logging.getLogger("cogworkerd.client")
 
@@ -41,6 +42,7 @@ class Push:
         raw: the payload.
         due: epoch seconds, or None for now.
         lock: of a unique job: its unique lock and how long it is held.
+        status: what its status hash is to say, if it has one.
     """
 
     jid: str
@@ -48,15 +50,31 @@ class Push:
     raw: bytes
     due: float | None
     lock: JobLocks | None = None
+    status: StatusWrite | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """Jobs that travel in one packet: the commands that push come first, the listings of their queues behind."""
+    """Jobs that travel in one packet: their statuses (so that none is written after the job has begun), the commands
+    that push, the listings of their queues. Only the middle ones must work."""
 
     pushes: list[Push]
-    commands: list[Command]
-    must_work: int
+    statuses: list[Command]
+    pushing: list[Command]
+    listings: list[Command]
+
+    @property
+    def commands(self) -> list[Command]:
+        return self.statuses + self.pushing + self.listings
+
+    @property
+    def end_of_pushing(self) -> int:
+        """How many answers have come when those that matter have."""
+        return len(self.statuses) + len(self.pushing)
+
+    def answers(self, replies: list[Any]) -> list[Any]:
+        """Those of the commands that push."""
+        return replies[len(self.statuses) : self.end_of_pushing]
 
 
 def _chunks(pushes: Iterable[Push], keys: Keys) -> Iterator[_Chunk]:
@@ -84,11 +102,9 @@ def _chunk(pushes: list[Push], keys: Keys) -> _Chunk:
         commands.append(("ZADD", keys.schedule, *later))
     unique = [push for push in pushes if push.lock is not None]
     commands.extend(_unique_commands(unique, keys))
-    must_work = len(commands)
+    statuses = [command for push in plain if push.status is not None for command in push.status.commands()]
     queues = dict.fromkeys([*now, *(push.queue for push in unique if push.due is None)])
-    if queues:
-        commands.append(("SADD", keys.queues, *queues))
-    return _Chunk(pushes, commands, must_work)
+    return _Chunk(pushes, statuses, commands, [("SADD", keys.queues, *queues)] if queues else [])
 
 
 def _unique_commands(pushes: list[Push], keys: Keys) -> Iterator[Command]:
@@ -96,7 +112,7 @@ def _unique_commands(pushes: list[Push], keys: Keys) -> Iterator[Command]:
     server has to be asked whether it knows it, and nothing ever has to be sent again."""
     name, source = "EVAL", scripts.PUSH_UNIQUE.text
     for push in pushes:
-        call = scripts.push_unique(keys, push.lock or JobLocks(), push.queue, push.raw, push.due)
+        call = scripts.push_unique(keys, push.lock or JobLocks(), push.queue, push.raw, push.due, push.status)
         yield name, source, len(call.keys), *call.keys, *call.args
         name, source = "EVALSHA", scripts.PUSH_UNIQUE.sha
 
@@ -121,14 +137,17 @@ class _Progress:
             RedisError: a command that pushes was refused; PushFailed when jobs of the same call went through before.
         """
         self._note_duplicates(chunk, replies)
-        refused = [reply for reply in replies[: chunk.must_work] if isinstance(reply, Exception)]
+        refused = [reply for reply in chunk.answers(replies) if isinstance(reply, Exception)]
         if refused:
             self._take_partly(chunk, replies)
             raise PushFailed(str(refused[0]), self.pushed) if self.pushed else refused[0]
         self.pushed.extend(push.jid for push in chunk.pushes if push.jid not in self.duplicates)
-        for command, reply in zip(chunk.commands[chunk.must_work :], replies[chunk.must_work :], strict=True):
+        for command, reply in zip(chunk.listings, replies[chunk.end_of_pushing :], strict=True):
             if isinstance(reply, Exception):
                 log.warning("could not list the queues %s: %s", ", ".join(command[2:]), reply)
+        for reply in replies[: len(chunk.statuses)]:
+            if isinstance(reply, Exception):
+                log.warning("could not write the status of a job: %s", reply)
 
     def _take_partly(self, chunk: _Chunk, replies: list[Any]) -> None:
         worked = {raw for command, reply in self._pairs(chunk, replies) for raw in command[2:]}
@@ -136,18 +155,18 @@ class _Progress:
 
     def _note_duplicates(self, chunk: _Chunk, replies: list[Any]) -> None:
         unique = [push for push in chunk.pushes if push.lock is not None]
-        answers = replies[chunk.must_work - len(unique) : chunk.must_work]
+        answers = chunk.answers(replies)[len(chunk.pushing) - len(unique) :]
         self.duplicates.update(push.jid for push, answer in zip(unique, answers, strict=True) if answer == 0)
 
     @staticmethod
     def _pairs(chunk: _Chunk, replies: list[Any]) -> list[tuple[Command, Any]]:
-        pairs = zip(chunk.commands[: chunk.must_work], replies[: chunk.must_work], strict=True)
+        pairs = zip(chunk.pushing, chunk.answers(replies), strict=True)
         return [(command, reply) for command, reply in pairs if not isinstance(reply, Exception)]
 
 
 def _listing_lost(chunk: _Chunk, replies: list[Any]) -> bool:
     """The answers that matter have come; only the listing's is missing."""
-    return len(replies) >= chunk.must_work
+    return len(replies) >= chunk.end_of_pushing
 
 
 class Client:
@@ -194,8 +213,9 @@ class Client:
     def _exchange(connection: Any, chunk: _Chunk, progress: _Progress) -> list[Any]:
         replies: list[Any] = []
         try:
-            connection.send_packed_command(connection.pack_commands(chunk.commands))
-            for _ in chunk.commands:
+            commands = chunk.commands
+            connection.send_packed_command(connection.pack_commands(commands))
+            for _ in commands:
                 try:
                     replies.append(connection.read_response())
                 except redis.exceptions.ResponseError as refusal:
@@ -230,8 +250,9 @@ class Client:
     async def _aexchange(connection: Any, chunk: _Chunk, progress: _Progress) -> list[Any]:
         replies: list[Any] = []
         try:
-            await connection.send_packed_command(connection.pack_commands(chunk.commands))
-            for _ in chunk.commands:
+            commands = chunk.commands
+            await connection.send_packed_command(connection.pack_commands(commands))
+            for _ in commands:
                 try:
                     replies.append(await connection.read_response())
                 except redis.exceptions.ResponseError as refusal:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from cogworkerd.payload import failures_of
+from cogworkerd.status import Progress
 
 
 class JobContext:
@@ -23,9 +24,16 @@ class JobContext:
         payload: the whole payload as it was fetched, read-only.
     """
 
-    __slots__ = ("_stopping", "attempt", "jid", "name", "payload", "queue", "tags")
+    __slots__ = ("_progress", "_stopping", "attempt", "jid", "name", "payload", "queue", "tags")
 
-    def __init__(self, payload: Mapping[str, Any], queue: str, attempt: int, stopping: list[bool]) -> None:
+    def __init__(
+        self,
+        payload: Mapping[str, Any],
+        queue: str,
+        attempt: int,
+        stopping: list[bool],
+        progress: Progress | None = None,
+    ) -> None:
         self.payload = MappingProxyType(dict(payload))
         self.jid: str = payload.get("jid", "")
         self.name: str = payload.get("class", "")
@@ -34,6 +42,29 @@ class JobContext:
         tags = payload.get("tags")
         self.tags: tuple[str, ...] = tuple(tags) if isinstance(tags, list) else ()
         self._stopping = stopping
+        self._progress = progress
+
+    def progress(self, pct: float | None = None, message: str | None = None) -> None:
+        """Say how far the job is, in its status: no round trip, a few microseconds.
+
+        Args:
+            pct: 0 to 100; None leaves it as it was.
+            message: a line about it; None leaves it as it was.
+
+        Raises:
+            TypeError: pct is no finite number.
+        """
+        if self._progress is not None:
+            self._progress.report(pct, message)
+
+    def store(self, **fields: Any) -> None:
+        """Keep values in the job's status: texts as they are, everything else as JSON; 32 KiB in all.
+
+        Raises:
+            TypeError: a value is not JSON. ValueError: a name is reserved, or it is too much.
+        """
+        if self._progress is not None:
+            self._progress.store(fields)
 
     @property
     def stopping(self) -> bool:
@@ -81,5 +112,7 @@ def leave() -> None:
     _current.set(_DETACHED)
 
 
-def context_of(payload: Mapping[str, Any], queue: str, stopping: list[bool]) -> JobContext:
-    return JobContext(payload, queue, failures_of(payload) + 1, stopping)
+def context_of(
+    payload: Mapping[str, Any], queue: str, stopping: list[bool], progress: Progress | None = None
+) -> JobContext:
+    return JobContext(payload, queue, failures_of(payload) + 1, stopping, progress)

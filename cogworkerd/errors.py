@@ -117,3 +117,52 @@ class UnknownJob(CogworkerdError):
 
 class ProcessDied(CogworkerdError):
     """The process that ran a job died in the middle of it."""
+
+
+class Interruption(BaseException):
+    """Raised in a running job from outside. Not an Exception, so that a job's `except Exception` does not eat it."""
+
+
+class JobTimeout(Interruption):
+    """The job has run longer than it may: a failure like any other, and tried again like any other.
+
+    It is raised in the job's main thread (an async job is cancelled). A job that has not ended `timeout_grace` seconds
+    later is killed, and its failure names this error all the same.
+    """
+
+
+CANCEL_ENDS = ("bury", "fail", "discard", "requeue")
+
+
+class JobCancelled(Interruption):
+    """Somebody has cancelled the running job.
+
+    Attributes:
+        then: what becomes of it: "bury" (to dead), "fail" (as any failure), "discard" or "requeue".
+    """
+
+    def __init__(self, reason: str = "cancelled while it ran", then: str = "bury") -> None:
+        if then not in CANCEL_ENDS:
+            raise ValueError(f"then = {then!r:.40}: allowed is {', '.join(CANCEL_ENDS)}")
+        super().__init__(reason)
+        self.then = then
+
+
+class Requeue(BaseException):
+    """Raised by a job: put me back on my queue, I go on later. That is no failure and is not counted as one.
+
+    Not an Exception, so that `except Exception` does not eat it.
+    """
+
+    def __init__(self, reason: str = "the job asked to be requeued") -> None:
+        super().__init__(reason)
+
+
+class Stopped(Requeue):
+    """Raised in a job that still runs when the time of a stop is over; soon after, its process is killed.
+
+    The job goes back to its queue either way; it has a second to leave things in order.
+    """
+
+    def __init__(self, reason: str = "the daemon stops") -> None:
+        super().__init__(reason)

@@ -69,12 +69,24 @@ FETCH_BASIC = _event(
 SERVER_EVICTS = _event("server.evicts", "warning", "the server may evict jobs; use noeviction", "policy")
 
 JOB_START = _event("job.start", "debug", "a job begins")
-JOB_DONE = _event("job.done", "info", "a job ended well", "seconds")
-JOB_FAILED = _event(
-    "job.failed", "warning", "a job raised and will be tried again", "seconds", "error", "message", "retry_at"
+RECEIPT_FIELDS = (
+    *("seconds", "cpu_user", "cpu_system", "rss_peak_kb", "rss_growth_kb", "switches", "preempted", "wait"),
 )
-JOB_DEAD = _event("job.dead", "error", "a job is in dead", "seconds", "error", "message")
-JOB_DISCARDED = _event("job.discarded", "warning", "its hook dropped a failed job", "seconds", "error", "message")
+JOB_DONE = _event("job.done", "info", "a job ended well", *RECEIPT_FIELDS)
+JOB_FAILED = _event(
+    "job.failed", "warning", "a job raised and will be tried again", *RECEIPT_FIELDS, "error", "message", "retry_at"
+)
+JOB_DEAD = _event("job.dead", "error", "a job is in dead", *RECEIPT_FIELDS, "error", "message")
+JOB_DISCARDED = _event(
+    "job.discarded", "warning", "a failed job was dropped, as it was decided", *RECEIPT_FIELDS, "error", "message"
+)
+JOB_REQUEUED = _event("job.requeued", "info", "a job left early and is back on its queue", *RECEIPT_FIELDS, "reason")
+RECORD_FAILED = _event(
+    "record.failed", "error", "a fault in writing down what ran; the job is not touched by it", "jid"
+)
+RECORD_DROPPED = _event(
+    "record.dropped", "warning", "runs were not written down: the server was away for too long", "count"
+)
 JOB_UNPARSEABLE = _event("job.unparseable", "error", "bytes that are not a job went to dead", "queue", "reason")
 JOB_HOOK_FAILED = _event("job.hook_failed", "error", "a retry_in hook raised or answered nonsense", "error", "message")
 DEATH_HOOK_FAILED = _event("death_hook.failed", "error", "a death hook raised", "hook", "error", "message")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypedDict, T
 
 from cogworkerd import payload as payloads
 from cogworkerd.middleware import PendingJob, is_async
+from cogworkerd.redact import masked_places
 from cogworkerd.retry import Decision, Hook
 from cogworkerd.settings import check_queue_name, did_you_mean
 from cogworkerd.unique import MODES
@@ -37,12 +38,17 @@ class JobOptions(TypedDict, total=False):
 
     queue: where the job goes ("default"). retry: True is 25 retries over about 25 days, an int that many, False none.
     unique: "until_executed": no second job of the same queue and arguments until this one is over; None: many.
+    timeout: seconds or a timedelta after which it is ended; None: the setting `timeout`. status: its status can be read
+    from the moment it is enqueued. redact: names of parameters whose values are shown nowhere.
     tags: texts that travel with the job. meta: a dict of JSON that travels with the job, for middleware.
     """
 
     queue: str
     retry: bool | int
     unique: Literal["until_executed"] | None
+    timeout: Delay | None
+    status: bool
+    redact: Sequence[str | int]
     tags: Sequence[str]
     meta: dict[str, Any]
 
@@ -57,6 +63,9 @@ class Options:
     queue: str | None = None
     retry: bool | int = True
     unique: str | None = None
+    timeout: float | None = None
+    status: bool = False
+    redact: tuple[str | int, ...] = ()
     tags: tuple[str, ...] = ()
     meta: dict[str, Any] | None = None
 
@@ -73,6 +82,23 @@ def check_options(base: Options, given: dict[str, Any], where: str) -> Options:
             raise TypeError(f"{where}: unknown option {name!r}{did_you_mean(name, OPTION_NAMES)}")
         base = replace(base, **{name: _OPTION_CHECKS[name](value, where)})
     return base
+
+
+def payload_fields(options: Options, job: Job[..., Any] | None) -> dict[str, Any]:
+    """The fields of a payload that options give, beside its queue and its retries.
+
+    Args:
+        job: whose parameters `redact` names; None for a job that is not ours: positions and names as they are.
+    """
+    fields: dict[str, Any] = {
+        "unique": options.unique,
+        "timeout": options.timeout,
+        "status": options.status,
+        "redact": job.places(options.redact) if job is not None else list(options.redact),
+        "tags": list(options.tags),
+        "meta": options.meta,
+    }
+    return {name: value for name, value in fields.items() if value}
 
 
 def _queue_option(value: Any, where: str) -> str:
@@ -104,6 +130,31 @@ def check_unique(value: Any, where: str) -> str | None:
     return cast("str | None", value)
 
 
+def _timeout_option(value: Any, where: str) -> float | None:
+    if value is None:
+        return None
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < 1e9:
+        raise ValueError(f"{where}: timeout = {value!r:.80}: allowed are seconds above 0, a timedelta, or None")
+    return float(seconds)
+
+
+def _status_option(value: Any, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{where}: status = {value!r:.80}: allowed is True or False")
+    return value
+
+
+def _redact_option(value: Any, where: str) -> tuple[str | int, ...]:
+    if not isinstance(value, list | tuple) or not all(_names_an_argument(each) for each in value):
+        raise TypeError(f"{where}: redact = {value!r:.80}: allowed is a list of names of parameters, or positions")
+    return tuple(value)
+
+
+def _names_an_argument(value: Any) -> bool:
+    return isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool) and value >= 0)
+
+
 def _tags_option(value: Any, where: str) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(tag, str) for tag in value):
         raise TypeError(f"{where}: tags = {value!r:.80}: allowed is a list of texts")
@@ -120,6 +171,9 @@ _OPTION_CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "queue": _queue_option,
     "retry": _retry_option,
     "unique": _unique_option,
+    "timeout": _timeout_option,
+    "status": _status_option,
+    "redact": _redact_option,
     "tags": _tags_option,
     "meta": _meta_option,
 }
@@ -167,7 +221,16 @@ class Job(Generic[P, R]):
         twin: Job[P, R] = Job.__new__(Job)
         twin.__dict__.update(self.__dict__)
         twin.options = check_options(self.options, dict(options), f"{self.name}.using")
+        twin.places(twin.options.redact)
         return twin
+
+    def places(self, redact: Sequence[str | int]) -> list[int | str]:
+        """Where the parameters that `redact` names stand in a payload.
+
+        Raises:
+            ValueError: the function has no such parameter.
+        """
+        return masked_places(self._signature, redact, self.name)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
         """Bind and check a call for `enqueue_many`.

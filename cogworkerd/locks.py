@@ -75,7 +75,10 @@ class Locks:
     def settlement(
         self, raw: bytes, payload: Mapping[str, Any], found: str, outcome: Outcome, now: float
     ) -> Settlement:
-        """The outcome of a run with the job's locks: kept while a retry is to come, else released."""
+        """The outcome of a run with the job's locks: kept while another run is to come, else released."""
+        if outcome.kind is Kind.REQUEUE:
+            locks = self.waiting(payload, found)
+            return Settlement(raw, locks.jid, locks.keys, outcome, locks.ttl, locks.retake, queue_of(payload, found))
         ttl = self.waiting_ttl(outcome.score - now) if outcome.kind is Kind.RETRY else 0
         return Settlement(raw, payload["jid"], self.held(payload, found), outcome, ttl)
 

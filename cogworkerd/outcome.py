@@ -10,12 +10,13 @@ from cogworkerd.store.keys import Keys
 
 
 class Kind(IntEnum):
-    """The four ends of a run. The number is what a report carries."""
+    """The ends of a run. The number is what a report carries."""
 
     SUCCESS = 0
     RETRY = 1
     DEAD = 2
     DISCARD = 3
+    REQUEUE = 4
 
 
 _HEAD = struct.Struct("!BdII")
@@ -28,7 +29,7 @@ class Outcome:
     Attributes:
         kind: which end.
         score: RETRY: when it is due; DEAD: when it died; epoch seconds.
-        payload: RETRY, DEAD: the entry to file.
+        payload: RETRY, DEAD: the entry to file; REQUEUE: the job as it goes back to its queue.
         attempt: a failure's record for the job's attempts log, as JSON; empty for a success.
     """
 
@@ -39,15 +40,23 @@ class Outcome:
 
     @property
     def files(self) -> bool:
-        return self.kind is Kind.RETRY or self.kind is Kind.DEAD
+        """Whether something is written that must not be lost."""
+        return self.kind in (Kind.RETRY, Kind.DEAD, Kind.REQUEUE)
 
     @property
     def statistic(self) -> str:
-        """The counter that this end adds to."""
+        """The counter that this end adds to; "" for none."""
+        if self.kind is Kind.REQUEUE:
+            return ""
         return "processed" if self.kind is Kind.SUCCESS else "failed"
 
     def target(self, keys: Keys) -> str:
-        """The sorted set that this end is filed in; for one that files nothing, a key that is then left alone."""
+        """The sorted set that this end is filed in; for one that files nothing, a key that is then left alone.
+
+        A requeue that cannot be made in one step with the end of the run is a job that is due at once.
+        """
+        if self.kind is Kind.REQUEUE:
+            return keys.schedule
         return keys.dead if self.kind is Kind.DEAD else keys.retry
 
     def encode(self) -> bytes:
@@ -77,7 +86,9 @@ class Settlement:
         raw: the job, byte for byte as fetched.
         jid: its id (`payload.id_of_bytes` for bytes that are not a job).
         locks: keys of its locks.
-        lock_ttl: whole seconds for which they are kept, since a retry is to come; 0: they are released.
+        lock_ttl: whole seconds for which they are kept, since another run is to come; 0: they are released.
+        retake: the last one is taken again if it has lapsed: the job goes back to its queue.
+        queue: of a requeue: where it goes.
     """
 
     raw: bytes
@@ -85,3 +96,5 @@ class Settlement:
     locks: tuple[str, ...]
     outcome: Outcome
     lock_ttl: int = 0
+    retake: bool = False
+    queue: str = ""

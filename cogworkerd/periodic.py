@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 from cogworkerd import payload as payloads
 from cogworkerd.cron import DEFAULT_ZONE, Schedule, schedule_of, split_zone, zone_of
 from cogworkerd.errors import SettingsError
-from cogworkerd.job import Options, check_unique
+from cogworkerd.job import Options, check_unique, payload_fields
 from cogworkerd.settings import CATCH_UP, BadEntry, check_queue_name, did_you_mean
 from cogworkerd.unique import UNTIL_EXECUTED, periodic_id
 
@@ -268,8 +268,7 @@ def _resolve(declaration: Declaration, app: App) -> Entry:
     queue, retry = payloads.DEFAULT_QUEUE, 0  # what other programs of the wire format do for a name
     if options is not None:
         queue, retry = options.queue or payloads.DEFAULT_QUEUE, options.retry
-        fields = {"unique": options.unique, "tags": list(options.tags), "meta": options.meta}
-        more = {name: value for name, value in fields.items() if value}
+        more = payload_fields(options, job)
     return Entry(
         cron=declaration.cron,
         job=declaration.job,

@@ -10,7 +10,7 @@ from datetime import timedelta
 from enum import Enum
 from typing import Any
 
-from cogworkerd.errors import Bury, Discard, Retry
+from cogworkerd.errors import Bury, Discard, JobCancelled, Requeue, Retry
 from cogworkerd.outcome import Kind, Outcome
 from cogworkerd.payload import appended, dump, failures_of, interruptions_of, queue_of, retry_budget
 from cogworkerd.text import error_class, error_message, storable
@@ -57,7 +57,14 @@ def raised_verdict(error: BaseException) -> tuple[bool, Verdict]:
         return True, BURY
     if isinstance(error, Discard):
         return True, DISCARD
+    if isinstance(error, JobCancelled) and error.then in ("bury", "discard"):
+        return True, BURY if error.then == "bury" else DISCARD
     return False, None
+
+
+def asks_for_requeue(error: BaseException) -> bool:
+    """Whether a run that ended with this is no failure but goes back to its queue."""
+    return isinstance(error, Requeue) or (isinstance(error, JobCancelled) and error.then == "requeue")
 
 
 def decide(
@@ -68,8 +75,8 @@ def decide(
     now: float,
     ask_hook: Callable[[int], Verdict] | None = None,
 ) -> Outcome:
-    """The outcome of a run that failed. What the job raised decides (Retry, Bury, Discard), then its hook, then the
-    usual back-off.
+    """The outcome of a run that failed. What was raised decides (Requeue, Retry, Bury, Discard), then the job's hook,
+    then the usual back-off.
 
     Args:
         payload: the job.
@@ -79,6 +86,8 @@ def decide(
         now: epoch seconds.
         ask_hook: the job's `retry_in` hook for this attempt; it is not asked after the last one.
     """
+    if asks_for_requeue(error):
+        return Outcome(Kind.REQUEUE, payload=raw)
     attempt = failures_of(payload) + 1
     decided, verdict = raised_verdict(error)
     last = is_last_attempt(payload)

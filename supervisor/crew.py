@@ -8,6 +8,7 @@ import gc
 import os
 import secrets
 import signal
+import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from cogworkerd.worker.reports import Report, job_of, unreleased_of
 
 from . import descriptors
 from .burial import name_of
-from .ledger import Ledger, ProtocolError, SlotPhase
+from .ledger import Ledger, ProtocolError, SlotPhase, SlotRecord
 from .link import SERVER_TROUBLE, Link
 from .resolver import ResolvingLoop
 from .slot import ChildExit, Slot, reap_strangers
@@ -40,7 +41,8 @@ class Hooks:
 
     reports_came: reports were read. job_to_place: a job waits to be requeued or settled. registry: READY carried a
     description of the app. import_failed: a child could not import the app. fetch_trouble: the server's sentence about
-    a fetch that it did not carry out. unreleased: locks that a settlement could not release.
+    a fetch that it did not carry out. unreleased: locks that a settlement could not release. ran: the record of a run.
+    died: a child has died; the slot, what the ledger knew of it, and how it ended.
     """
 
     reports_came: Callable[[], None]
@@ -49,6 +51,8 @@ class Hooks:
     import_failed: Callable[[], None]
     fetch_trouble: Callable[[str], None]
     unreleased: Callable[[list[Unreleased]], None]
+    ran: Callable[[bytes], None]
+    died: Callable[[Slot, SlotRecord, ChildExit], None]
 
 
 class Crew:
@@ -133,7 +137,8 @@ class Crew:
 
     def _forget(self, slot: Slot, keep: set[int]) -> None:
         stacks = {slot.stack_file} if slot.stack_file is not None else set()
-        descriptors.forget(self._loop.selector.fileno(), self._inherited | self._shared | stacks | keep)
+        pages = {slot.page.fd} if slot.page.fd is not None else set()
+        descriptors.forget(self._loop.selector.fileno(), self._inherited | self._shared | stacks | pages | keep)
 
     # ---- reading ----------------------------------------------------------------------------------------
 
@@ -167,7 +172,7 @@ class Crew:
         try:
             for kind, body in slot.read():
                 self._take(slot, kind, body)
-        except (ProtocolError, ValueError) as error:
+        except (ProtocolError, ValueError, struct.error) as error:
             self._kill(slot, f"protocol error: {error}")
         self._page.idle_slots = len(self.ledger.idle_slots())
 
@@ -185,6 +190,8 @@ class Crew:
             self._hooks.fetch_trouble(body.decode("utf-8", "replace"))
         elif kind is Report.UNRELEASED:
             self._hooks.unreleased(unreleased_of(body))
+        elif kind is Report.RUN:
+            self._hooks.ran(body)
         if len(self.ledger.orphans) + len(self.ledger.unsettled) > before:
             self._hooks.job_to_place()
 
@@ -218,6 +225,7 @@ class Crew:
             self.left_in_order = False
         pause = slot.buried(time.monotonic(), planned, record.busy)
         self._tell_death(slot, ended, planned, pause)
+        self._hooks.died(slot, record, ended)
         self._page.idle_slots = len(self.ledger.idle_slots())
         if not slot.ready and ended.code == child_loop.EXIT_IMPORT:
             self._hooks.import_failed()

@@ -34,6 +34,7 @@ class SlotRecord:
     """One life of one slot.
 
     Attributes:
+        runs: how many runs this life has begun.
         waits_on: the queue it waits on while idle; "" for none.
         client_id: of its connection, for CLIENT UNBLOCK; 0 while not known.
         hooks_begun: the death hooks of its job are being called.
@@ -48,6 +49,7 @@ class SlotRecord:
     waits_on: str = ""
     client_id: int = 0
     hooks_begun: bool = False
+    runs: int = 0
     awaited: set[bytes] = field(default_factory=set)
 
     @property
@@ -150,6 +152,8 @@ class Ledger:
             record.hooks_begun = True
         elif kind is Report.UNANSWERED:
             self.unanswered = True
+        elif kind is Report.RUN:
+            self._expect(record, kind, SlotPhase.STARTED)
         # TROUBLE and UNRELEASED say nothing about a job at hand. These three come in any phase.
 
     @staticmethod
@@ -162,6 +166,7 @@ class Ledger:
         record.queue, record.raw = job_of(body)
         record.phase = SlotPhase.STARTED
         record.started_at = now
+        record.runs += 1
         record.waits_on = ""
         record.awaited.clear()
         self._touch(record.raw)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from cogworkerd.worker.loop import EXIT_FAULT
 from cogworkerd.worker.reports import Buffer, Report
+from cogworkerd.worker.slot_page import SlotPage
 
 from .phase import HANDLED
 
@@ -55,6 +56,7 @@ class Slot:
     """One slot of the supervisor; its child changes, its number and tid stay.
 
     Attributes:
+        page: memory that this slot's children share with the supervisor.
         pid: of the living child, or None.
         told: the child was told to leave.
         killed: why the supervisor killed the child; "" if it did not.
@@ -66,6 +68,7 @@ class Slot:
         self.number = number
         self.tid = tid
         self.stack_file = stack_file
+        self.page = SlotPage()
         self.pid: int | None = None
         self.report_fd = -1
         self._life_fd = -1

@@ -13,6 +13,8 @@ from typing import Any
 
 from cogworkerd import events
 from cogworkerd.app import App
+from cogworkerd.errors import ProcessDied
+from cogworkerd.outcome import Kind
 from cogworkerd.registry import Registry
 from cogworkerd.store.connection import Server
 from cogworkerd.store.keys import Keys
@@ -35,7 +37,7 @@ from .fetch_mode import what_is_missing
 from .heartbeat import BEAT_EVERY, Heartbeat
 from .host import SignOfLife, machine, new_identity
 from .key_guard import KeyGuard
-from .ledger import Ledger
+from .ledger import Ledger, SlotPhase, SlotRecord
 from .link import SERVER_TROUBLE, Link
 from .lock_keeper import LockKeeper
 from .parked import ParkedRecords
@@ -43,11 +45,12 @@ from .phase import HANDLED, Order, Phase, order
 from .plan import Plan
 from .poller import Poller
 from .reconciler import RECONCILE_EVERY, Reconciler
+from .recorder import RECORD_EVERY, Recorder
 from .recovery import Recovery
 from .remote import Remote
 from .resolver import ResolvingLoop
 from .roll import Roll
-from .slot import Slot
+from .slot import ChildExit, Slot
 from .start_line import tell_start
 from .systemd import Notifier
 from .tasks import Tasks, cancel, pause
@@ -132,6 +135,7 @@ class Supervisor:
         await drain(self._crew, self._deadline, self._stop_now, self._begin_killing)
         await self._hooks.calm()
         await self._tasks.end()
+        await self._last_records()
         await say_farewell(
             self._link,
             self._keys,
@@ -176,11 +180,14 @@ class Supervisor:
                 self._import_failed,
                 self._fetch_trouble,
                 self._deferred.add,
+                lambda body: self._recorder.ran(body),
+                self._child_died,
             ),
             inherited,
             kept,
             self._settings.boot_timeout,
         )
+        self._recorder = Recorder(self._link, self._keys, self._settings, self._ledger, self._crew.slots, self._log)
         self._remote = Remote(self._server, self._link, self._keys, self._identity, self._obey, self._log)
         self._roll = Roll(self._crew, self._tasks, self._log, self._manager)
         self._heartbeat = Heartbeat(
@@ -299,10 +306,17 @@ class Supervisor:
             report_fd=report_fd,
             life=life,
             stack_file=slot.stack_file,
+            slot_page=slot.page,
             reliable=self._reliable,
             parent_signals_death=death_signal is not None and death_signal(),
             log=self._log,
         )
+
+    async def _last_records(self) -> None:
+        """What ran last is written down before we leave, if the server takes it within a second."""
+        with contextlib.suppress(*SERVER_TROUBLE):
+            async with asyncio.timeout(1.0):
+                await self._recorder.record()
 
     async def _first_beat(self) -> bool:
         """Beat until one succeeds, once a second. Nothing is fetched before.
@@ -363,6 +377,7 @@ class Supervisor:
         self._crew.open()
         self._keep_up("heartbeat", self._beat, BEAT_EVERY)
         self._keep_up("publish", self._heartbeat.publish, 1.0)
+        self._keep_up("record", self._recorder.record, RECORD_EVERY)
         self._tasks.spawn(self._poller.keep(lambda: self._phase is Phase.RUNNING), "poller")
         self._tasks.spawn(self._reconcile_for_ever(), "reconciler")
         self._keep_up("recovery", self._recover, _RECOVERY_EVERY)
@@ -504,6 +519,10 @@ class Supervisor:
         elif is_missing_command(sentence) and self._reliable and not self._ledger.ever_held:
             self._fall_back(sentence)
             self._crew.tell_all()  # those that follow fetch the other way
+
+    def _child_died(self, slot: Slot, record: SlotRecord, ended: ChildExit) -> None:
+        if record.phase is SlotPhase.STARTED and not slot.killed:
+            self._recorder.lost(record, ProcessDied(ended.reason), Kind.SUCCESS, ended.rss_kb, ())
 
     def _import_failed(self) -> None:
         if not any(slot.ready for slot in self._crew.slots):

@@ -10,6 +10,7 @@ ORPHANINGS_TTL = 604_800
 LIVE_QUEUES_TTL = 86_400
 QUARANTINE_TTL = 2_592_000
 SLOT_LOCK_TTL = 20
+DAILY_TTL = 34_560_000
 
 LIVE_WITHIN = 120
 """Seconds within which a live process has said that it reads a queue."""
@@ -90,6 +91,17 @@ class Keys:
 
     def history_of_day(self, now: float) -> str:
         return f"{self._base}history:daily:{time.strftime('%Y-%m-%d', time.gmtime(now))}"
+
+    def status(self, jid: str) -> str:
+        return f"{self.prefix}status:{jid}"
+
+    def cost_of_day(self, now: float) -> str:
+        """The sums of the receipts of one day (UTC), by job."""
+        return f"{self._base}x:cost:{time.strftime('%Y-%m-%d', time.gmtime(now))}"
+
+    def reply(self, request: str) -> str:
+        """Where a daemon answers a request that came by its channel."""
+        return f"{self._base}x:reply:{request}"
 
     def quarantine(self, key: str, suffix: str) -> str:
         """Where a key of ours goes that holds another type."""

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
+from cogworkerd.costs import COST_TTL, MOST_NAMES
 from cogworkerd.locks import JobLocks
 from cogworkerd.outcome import Kind, Outcome, Settlement
-from cogworkerd.store.keys import LIVE_QUEUES_TTL, ORPHANINGS_TTL, QUARANTINE_TTL, SLOT_LOCK_TTL, Keys
+from cogworkerd.run_record import RunRecord
+from cogworkerd.store.keys import DAILY_TTL, LIVE_QUEUES_TTL, ORPHANINGS_TTL, QUARANTINE_TTL, SLOT_LOCK_TTL, Keys
 
 Argument = bytes | str | int | float
 _INCLUDE = re.compile(r"^--@include (\w+)\n", re.MULTILINE)
@@ -65,6 +67,8 @@ PUSH_UNIQUE = Script("push_unique")
 FIRE_SLOT = Script("fire_slot")
 RESERVE_SLOT = Script("reserve_slot")
 PASS_SLOT = Script("pass_slot")
+RECORD_RUNS = Script("record_runs")
+WRITE_STATUS = Script("write_status")
 RETRY_ENTRY = Script("retry_entry")
 BURY_ENTRY = Script("bury_entry")
 DELETE_ENTRY = Script("delete_entry")
@@ -118,6 +122,7 @@ def _settle_arguments(
 ) -> tuple[Sequence[str], Sequence[Argument]]:
     outcome = done.outcome
     statistic = outcome.statistic
+    requeues = outcome.kind is Kind.REQUEUE
     return (
         (
             keys.inprogress(identity),
@@ -125,7 +130,7 @@ def _settle_arguments(
             keys.orphanings(done.jid),
             keys.processed if statistic == "processed" else keys.failed,
             keys.throughput(now),
-            outcome.target(keys),
+            keys.queue(done.queue) if requeues else outcome.target(keys),
             keys.attempts(done.jid),
             *done.locks,
         ),
@@ -134,11 +139,12 @@ def _settle_arguments(
             done.raw,
             done.jid,
             statistic,
-            repr(outcome.score) if outcome.files else "",
+            "queue" if requeues else repr(outcome.score) if outcome.files else "",
             outcome.payload,
             outcome.attempt,
             len(done.locks),
             done.lock_ttl,
+            int(done.retake),
         ),
     )
 
@@ -416,12 +422,32 @@ def release_lock(key: str, owner: str) -> Call:
     return Call(RELEASE_LOCK, [key], [owner])
 
 
-def push_unique(keys: Keys, lock: JobLocks, queue: str, raw: bytes, due: float | None) -> Call:
+@dataclass(frozen=True, slots=True)
+class StatusWrite:
+    """What the status of a job says when it is pushed.
+
+    Attributes:
+        key: of the hash; ttl: whole seconds; fields: names and values in turn.
+    """
+
+    key: str
+    ttl: int
+    fields: tuple[str, ...]
+
+    def commands(self) -> list[tuple[Any, ...]]:
+        return [("HSET", self.key, *self.fields), ("EXPIRE", self.key, self.ttl)]
+
+
+def push_unique(
+    keys: Keys, lock: JobLocks, queue: str, raw: bytes, due: float | None, status: StatusWrite | None = None
+) -> Call:
     """`lock`: the unique lock of the job; `due`: epoch seconds, or None for now."""
+    told_keys: Sequence[str] = (status.key,) if status is not None else ()
+    told: Sequence[Argument] = (status.ttl, *status.fields) if status is not None else ()
     return Call(
         PUSH_UNIQUE,
-        [*lock.keys, keys.queue(queue) if due is None else keys.schedule],
-        [lock.jid, lock.ttl, raw, "" if due is None else repr(due)],
+        [*lock.keys, keys.queue(queue) if due is None else keys.schedule, *told_keys],
+        [lock.jid, lock.ttl, raw, "" if due is None else repr(due), *told],
     )
 
 
@@ -505,6 +531,49 @@ def reserve_slot(keys: Keys, slot: Slot, who: str, ttl: int) -> Call:
 
 def pass_slot(keys: Keys, slot: Slot) -> Call:
     return Call(PASS_SLOT, [keys.periodic_seen(slot.pjid)], [slot.slot, slot.memory])
+
+
+def record_runs(
+    keys: Keys,
+    runs: Sequence[RunRecord],
+    costs: Mapping[str, Sequence[int]],
+    counts: tuple[int, int],
+    most: int,
+    oldest: float,
+    now: float,
+) -> Call:
+    """Write runs down.
+
+    Args:
+        runs: those whose entries are kept.
+        costs: for each job its sums, as `costs.Sums` has them.
+        counts: how many runs were successes and failures.
+        most: how many entries each set keeps; oldest: epoch seconds from which on.
+    """
+    good = [run for run in runs if run.succeeded]
+    bad = [run for run in runs if run.failed]
+    entries: list[Argument] = [part for run in good for part in (run.finished_at, run.entry)]
+    entries += [part for run in bad for part in (run.finished_at, run.entry, run.finished_at, run.full_entry)]
+    sums: list[Argument] = []
+    for name, row in costs.items():
+        sums += (name, *row)
+    return Call(
+        RECORD_RUNS,
+        [
+            *(keys.history("all"), keys.history("success"), keys.history("failed")),
+            *(keys.history_of_day(now), keys.cost_of_day(now)),
+        ],
+        [
+            *(repr(oldest), most, *counts, DAILY_TTL, COST_TTL, MOST_NAMES),
+            *(len(good), len(bad), len(costs), *entries, *sums),
+        ],
+    )
+
+
+def write_status(keys: Keys, jid: str, fields: Mapping[str, str], ttl: int, error_is_over: bool) -> Call:
+    """Write a job's status. `ttl`: whole seconds; `error_is_over`: what it says of an earlier failure goes."""
+    pairs = [part for pair in fields.items() for part in pair]
+    return Call(WRITE_STATUS, [keys.status(jid)], [ttl, int(error_is_over), *pairs])
 
 
 def retry_entry(keys: Keys, source: str, entry: bytes, job: bytes, queue: str, locks: JobLocks) -> Call:

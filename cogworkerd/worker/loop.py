@@ -18,6 +18,7 @@ import redis.exceptions
 from cogworkerd import events
 from cogworkerd.log import tell_outage
 from cogworkerd.outcome import Settlement
+from cogworkerd.recording import Recording
 from cogworkerd.store.keys import Keys
 from cogworkerd.store.outages import Outage, Trouble, classify
 from cogworkerd.worker import reports
@@ -31,6 +32,7 @@ from cogworkerd.worker.perform import Copy, Performer
 from cogworkerd.worker.reports import Deaf, Held, Report, Reporter, Result
 from cogworkerd.worker.settle import Settler
 from cogworkerd.worker.signals import ChildSignals
+from cogworkerd.worker.slot_page import SlotPage
 from cogworkerd.worker.title import SlotTitle
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ class Setup:
         registry: what READY carries: empty, or a description of the app that this child imported.
         life: read end of a pipe that ends with the supervisor.
         stack_file: descriptor for stacks on demand, or None.
+        slot_page: what this slot shares with the supervisor.
         reliable: a fetched job stays listed until it is settled.
         parent_signals_death: the kernel sends SIGTERM when the supervisor dies.
     """
@@ -79,6 +82,7 @@ class Setup:
     report_fd: int
     life: int
     stack_file: int | None
+    slot_page: SlotPage
     reliable: bool
     parent_signals_death: bool
     log: Log
@@ -168,7 +172,11 @@ class Child:
         self._fetching = Outage(tell_outage(setup.log, f"slot-{setup.slot} fetch"))
         self._settling = Outage(tell_outage(setup.log, f"slot-{setup.slot} settle"))
         self._settler = Settler(self._fetcher, self._settling_failed, self._settling.worked, self._signals.wait)
-        self._performer = Performer(app, self._locks, setup.log, child_signals.stopping, title.show)
+        self._performer = Performer(
+            app, settings, self._locks, setup.log, setup.slot_page, child_signals.stopping, title.show
+        )
+        child_signals.obey = self._performer.obey
+        self._recording = Recording(keys, settings)
         self._jobs_left = settings.max_jobs_per_child
         self._shown_idle = False
         self._wait_failed = False
@@ -229,6 +237,8 @@ class Child:
         self._signals.restore()
         self._copies.reap()
         with contextlib.suppress(Deaf):  # nobody to tell: settle all the same
+            if self._performer.record is not None:
+                self._queue(reports.run(self._performer.record))
             self._send(reports.frame(Report.PERFORMED, done.outcome.encode()))
         if time.monotonic() - began > _STALE_AFTER:
             self._channel.drop_if_stale()
@@ -249,9 +259,20 @@ class Child:
         if self._fetcher.unreleased:
             self._queue(reports.unreleased(self._fetcher.unreleased))
             self._fetcher.unreleased = []
+        if self._reporter.deaf:
+            self._write_record()
         if found is None or found.held is None:
             self._note_nothing_found(found)
         return found
+
+    def _write_record(self) -> None:
+        """Nobody is left who would write it down."""
+        record = self._performer.record
+        if record is not None:
+            self._recording.add(record)
+            with contextlib.suppress(*SERVER_TROUBLE):
+                while (batch := self._recording.take(time.time())) is not None:
+                    self._channel.call(batch.call)
 
     def _call_death_hooks(self, death: Death) -> None:
         with contextlib.suppress(Deaf):

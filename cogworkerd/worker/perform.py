@@ -12,18 +12,27 @@ from typing import TYPE_CHECKING, Any
 
 from cogworkerd import context, events
 from cogworkerd.errors import UnknownJob
+from cogworkerd.history import backtrace_of_error, entry_of
+from cogworkerd.interrupts import Interrupt, error_of
 from cogworkerd.locks import Locks
 from cogworkerd.outcome import SUCCESS, Kind, Outcome, Settlement
-from cogworkerd.payload import UNPARSEABLE, Unparseable, dump, parse, unparseable
-from cogworkerd.retry import Verdict, check_verdict, decide, is_last_attempt, raised_verdict
-from cogworkerd.text import error_class, error_message, printable
+from cogworkerd.payload import UNPARSEABLE, Unparseable, dump, failures_of, parse, unparseable
+from cogworkerd.receipt import Receipt
+from cogworkerd.redact import is_masked, masked_text
+from cogworkerd.retry import Verdict, asks_for_requeue, check_verdict, decide, is_last_attempt, raised_verdict
+from cogworkerd.run_record import RunRecord
+from cogworkerd.status import COMPLETE, FAILED, MOST_MESSAGE, QUEUED, RETRYING, Progress
+from cogworkerd.text import error_class, error_message, printable, traceback_text
 from cogworkerd.worker.death_hooks import Death, death_of
+from cogworkerd.worker.meter import Meter
 from cogworkerd.worker.reports import Held
+from cogworkerd.worker.slot_page import SlotPage, run_number
 
 if TYPE_CHECKING:
     from cogworkerd.app import App
     from cogworkerd.job import Job
     from cogworkerd.log import Log
+    from cogworkerd.settings import Settings
 
 
 class Copy(BaseException):
@@ -73,22 +82,41 @@ class Performer:
     """Performs jobs of one app in one child.
 
     Args:
+        page: memory that the supervisor shares: what a run says of itself, orders for it.
         stopping: its one element is true once the daemon was told to stop.
         show: called with a text for the process title: what runs now.
 
     Attributes:
         death: of the job performed last, if it goes to dead and there are hooks for that.
+        record: of the run that ended last, for the supervisor to write down; None: there was no run.
     """
 
-    def __init__(self, app: App, locks: Locks, log: Log, stopping: list[bool], show: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        app: App,
+        settings: Settings,
+        locks: Locks,
+        log: Log,
+        page: SlotPage,
+        stopping: list[bool],
+        show: Callable[[str], None],
+    ) -> None:
         self._app = app
+        self._settings = settings
         self._locks = locks
         self._log = log
+        self._page = page
         self._stopping = stopping
         self._show = show
         self._pid = os.getpid()
         self._runner: asyncio.Runner | None = None
+        self._meter = Meter()
+        self._runs = 0
+        self._payload: dict[str, Any] | None = None
+        self._interruption: BaseException | None = None
+        self._task: asyncio.Task[Any] | None = None
         self.death: Death | None = None
+        self.record: RunRecord | None = None
 
     def perform(self, held: Held) -> Settlement:
         """Run the job to its end, whatever it raises.
@@ -99,22 +127,46 @@ class Performer:
         Raises:
             Copy: this process is not the child any more.
         """
-        self.death = None
+        self.death, self.record = None, None
+        self._runs += 1
+        self._interruption = None
         try:
             payload = parse(held.raw)
         except Unparseable as problem:
             return self._bury_unparseable(held, str(problem))
-        job = context.context_of(payload, held.queue, self._stopping)
+        progress = Progress(payload, held.queue, self._page.write)
+        job = context.context_of(payload, held.queue, self._stopping, progress)
         self._show(f"{printable(job.name, 60)} {printable(job.jid, 24)}")
+        if payload.get("status") is True or failures_of(payload):
+            progress.begin()
         context.enter(job)
         try:
             self._log.emit(events.JOB_START)
-            outcome, error = self._run(job, payload, held)
+            started_at = time.time()
+            self._meter.start(payload, started_at)
+            outcome, error, receipt = self._run(job, payload, held)
         finally:
             context.leave()
         if outcome.kind is Kind.DEAD and error is not None and self._app.death_hooks_of(job.name):
             self.death = Death(job, error)
+        self.record = self._recorded(payload, held.queue, progress, started_at, outcome, error, receipt)
         return self._locks.settlement(held.raw, payload, held.queue, outcome, time.time())
+
+    def obey(self) -> None:
+        """There may be an order for the run at hand: raise it in the job, or cancel the task of an async one.
+
+        Called by a signal's handler. An order is obeyed once; a run that is over is left alone.
+        """
+        if self._payload is None or self._interruption is not None:
+            return
+        code = self._page.order_for(run_number(self._pid, self._runs))
+        if not code:
+            return
+        self._interruption = error_of(Interrupt(code), self._payload, self._settings.timeout)
+        if self._task is None:
+            raise self._interruption
+        task = self._task
+        task.get_loop().call_soon_threadsafe(lambda: task.cancel("interrupted"))
 
     def close(self) -> None:
         """End the event loop, if there was ever an async job."""
@@ -129,18 +181,47 @@ class Performer:
 
     def _run(
         self, job: context.JobContext, payload: dict[str, Any], held: Held
-    ) -> tuple[Outcome, BaseException | None]:
-        started = time.monotonic()
+    ) -> tuple[Outcome, BaseException | None, Receipt]:
         advice = _Advice(self._app.jobs.get(job.name), job, self._log)
-        try:
-            # A copied context a run: what a job sets there does not leak into the next one.
-            contextvars.copy_context().run(self._through_the_chain, job, payload, advice)
-        except BaseException as error:
-            self.leave_if_copied()
-            return self._failed(payload, held, error, advice, time.monotonic() - started), error
+        error = self._attempt(job, payload, advice)
+        receipt = self._meter.stop()
         self.leave_if_copied()
-        self._log.emit(events.JOB_DONE, seconds=round(time.monotonic() - started, 6))
-        return SUCCESS, None
+        if error is None:
+            self._log.emit(events.JOB_DONE, **_logged(receipt))
+            return SUCCESS, None, receipt
+        outcome = decide(payload, held.raw, held.queue, error, time.time(), advice.verdict_on(error))
+        self._log_failure(payload, outcome, error, receipt)
+        return outcome, error, receipt
+
+    def _attempt(self, job: context.JobContext, payload: dict[str, Any], advice: _Advice) -> BaseException | None:
+        """One run. Orders are obeyed from its beginning to its end.
+
+        Returns:
+            What it raised; where it was interrupted and did not end well, the interruption.
+        """
+        error: BaseException | None = None
+        try:
+            # An order is obeyed once a run, so that the inner handlers can be interrupted, the outer one cannot.
+            try:
+                self._payload = payload
+                self.obey()  # it may have come before the run could take it
+                # A copied context a run: what a job sets there does not leak into the next one.
+                contextvars.copy_context().run(self._through_the_chain, job, payload, advice)
+            except BaseException as raised:
+                error = raised
+            finally:
+                self._payload = None
+        except BaseException as raised:
+            error = raised
+            self._payload = None
+        interruption = self._interruption
+        if interruption is None or error is None or error is interruption:
+            return error
+        # It was cleaning up, or it is the cancellation of a task: that shows how it came to its end, not why.
+        if isinstance(error, asyncio.CancelledError):
+            return interruption.with_traceback(error.__traceback__)
+        interruption.__context__ = error
+        return interruption.with_traceback(error.__traceback__)
 
     def _through_the_chain(self, job: context.JobContext, payload: dict[str, Any], advice: _Advice) -> None:
         def innermost() -> None:
@@ -148,7 +229,8 @@ class Performer:
                 self._call(job, payload)
             except BaseException as error:
                 self.leave_if_copied()
-                advice.job_raised(error)
+                cancelled = self._interruption if isinstance(error, asyncio.CancelledError) else None
+                advice.job_raised(cancelled or error)
                 raise
             self.leave_if_copied()
 
@@ -174,9 +256,19 @@ class Performer:
         # sets there is handed back.
         copied = contextvars.copy_context()
         try:
-            self._run_coroutine(coroutine, copied)
+            self._run_coroutine(self._as_task(coroutine), copied)
         finally:
+            self._task = None
             _adopt(copied)
+
+    async def _as_task(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        self._task = asyncio.current_task()
+        try:
+            if self._interruption is not None:
+                raise self._interruption
+            await coroutine
+        finally:
+            self._task = None
 
     def _run_coroutine(self, coroutine: Coroutine[Any, Any, Any], copied: contextvars.Context) -> None:
         assert self._runner is not None
@@ -190,25 +282,71 @@ class Performer:
                 self.close()
             raise
 
-    def _failed(
-        self, payload: dict[str, Any], held: Held, error: BaseException, advice: _Advice, seconds: float
-    ) -> Outcome:
-        outcome = decide(payload, held.raw, held.queue, error, time.time(), advice.verdict_on(error))
-        self._log_failure(outcome, error, seconds)
-        return outcome
-
-    def _log_failure(self, outcome: Outcome, error: BaseException, seconds: float) -> None:
+    def _log_failure(self, payload: dict[str, Any], outcome: Outcome, error: BaseException, receipt: Receipt) -> None:
+        if asks_for_requeue(error):
+            self._log.emit(events.JOB_REQUEUED, reason=error_message(error)[:1000], **_logged(receipt))
+            return
         fields: dict[str, Any] = {
-            "seconds": round(seconds, 6),
+            **_logged(receipt),
             "error": error_class(error),
-            "message": error_message(error)[:1000],
+            "message": masked_text(error_message(error), payload)[:1000],
         }
+        if is_masked(payload):
+            fields["exception"] = masked_text(traceback_text(error), payload)
+        else:
+            fields["exc_info"] = error
         if outcome.kind is Kind.RETRY:
             stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(outcome.score))
-            self._log.emit(events.JOB_FAILED, exc_info=error, retry_at=stamp, **fields)
+            self._log.emit(events.JOB_FAILED, retry_at=stamp, **fields)
         else:
             event = events.JOB_DEAD if outcome.kind is Kind.DEAD else events.JOB_DISCARDED
-            self._log.emit(event, exc_info=error, **fields)
+            self._log.emit(event, **fields)
+
+    def _recorded(
+        self,
+        payload: dict[str, Any],
+        queue: str,
+        progress: Progress,
+        started_at: float,
+        outcome: Outcome,
+        error: BaseException | None,
+        receipt: Receipt,
+    ) -> RunRecord | None:
+        """What the supervisor is to write down. Best effort: it never fails a job."""
+        try:
+            return self._make_record(payload, queue, progress, started_at, outcome, error, receipt)
+        except Exception as problem:
+            self._log.emit(events.RECORD_FAILED, exc_info=problem, jid=payload["jid"])
+            return None
+
+    def _make_record(
+        self,
+        payload: dict[str, Any],
+        queue: str,
+        progress: Progress,
+        started_at: float,
+        outcome: Outcome,
+        error: BaseException | None,
+        receipt: Receipt,
+    ) -> RunRecord:
+        finished_at = time.time()
+        name = payload["class"] if payload["class"] in self._app.jobs else ""
+        entry, backtrace, status = b"", b"", b""
+        requeued = outcome.kind is Kind.REQUEUE
+        if self._settings.history and not requeued:
+            entry = entry_of(payload, queue, receipt, started_at, finished_at, self._settings.history_args, error)
+            if error is not None:
+                backtrace = backtrace_of_error(error, payload, entry)
+        if requeued:
+            status = progress.fields(QUEUED) if progress.wanted else b""
+        elif error is not None:
+            state = RETRYING if outcome.kind is Kind.RETRY else FAILED
+            message = masked_text(error_message(error), payload)
+            shown = {"error_class": error_class(error), "error_message": message[:MOST_MESSAGE]}
+            status = progress.fields(state, shown)
+        elif progress.wanted:
+            status = progress.fields(COMPLETE)
+        return RunRecord(outcome.kind, finished_at, name, receipt, entry, backtrace, status)
 
     def _bury_unparseable(self, held: Held, reason: str) -> Settlement:
         self._log.emit(events.JOB_UNPARSEABLE, queue=held.queue, reason=reason)
@@ -218,6 +356,13 @@ class Performer:
         if self._app.death_hooks_of(UNPARSEABLE):
             self.death = death_of(filed)
         return Settlement(held.raw, entry["jid"], (), Outcome(Kind.DEAD, now, filed))
+
+
+def _logged(receipt: Receipt) -> dict[str, Any]:
+    """A receipt as the log has it."""
+    found = receipt.as_fields()
+    found["seconds"] = found.pop("wall")
+    return found
 
 
 def _adopt(context: contextvars.Context) -> None:

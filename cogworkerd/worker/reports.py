@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from cogworkerd.run_record import RunRecord
 from cogworkerd.store.scripts import Unreleased
 
 _HEAD = struct.Struct("!IB")
@@ -35,6 +36,7 @@ class Report(IntEnum):
     UNRELEASED = 9
     UNANSWERED = 10
     DEATH_HOOK = 11
+    RUN = 12
 
 
 # A look-up in a dict costs a fifth of Report(kind), and the supervisor makes three for each job.
@@ -108,6 +110,11 @@ def unanswered() -> bytes:
 def death_hook() -> bytes:
     """DEATH_HOOK: the job is in dead, and its hooks are called now, by this child; nobody else is to call them."""
     return frame(Report.DEATH_HOOK)
+
+
+def run(record: RunRecord) -> bytes:
+    """RUN carries the record of the run that ended; PERFORMED follows in the same write."""
+    return frame(Report.RUN, record.encode())
 
 
 class Deaf(Exception):

@@ -17,7 +17,7 @@ from cogworkerd.worker.page import ORPHAN_LIMIT, Page, clock
 
 # Signals that mean something to the supervisor only. A handler that does nothing, rather than SIG_IGN: a program that
 # a job starts gets the default action back.
-_NOT_FOR_CHILDREN = ("SIGINT", "SIGHUP", "SIGUSR2", "SIGTSTP", "SIGTTIN", "SIGCONT")
+_NOT_FOR_CHILDREN = ("SIGINT", "SIGHUP", "SIGTSTP", "SIGTTIN", "SIGCONT")
 
 
 class ChildSignals:
@@ -32,6 +32,7 @@ class ChildSignals:
 
     Attributes:
         stopping: its one element is true once the child was told to leave, or its parent is gone.
+        obey: called, in the main thread, when there is an order for the run at hand; it may raise into the job.
     """
 
     def __init__(self, parent: int, life: int, page: Page, shutdown_timeout: float, stack_file: int | None) -> None:
@@ -53,6 +54,8 @@ class ChildSignals:
             getattr(signal, name): self._nothing for name in _NOT_FOR_CHILDREN
         }
         self._handlers[signal.SIGTERM] = self._on_term
+        self._handlers[signal.SIGUSR2] = self._on_order
+        self.obey: Callable[[], None] = lambda: None
         self._stack_marker = self._nothing
 
     def install(self) -> None:
@@ -121,6 +124,10 @@ class ChildSignals:
         self.stopping[0] = True
         if self.orphaned:
             self._arm_hard_exit()
+
+    def _on_order(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() == self._pid:
+            self.obey()
 
     def _on_end_of_life(self, number: int, frame: FrameType | None) -> None:
         # A process that dies closes its descriptors before its children get another parent, and this signal comes

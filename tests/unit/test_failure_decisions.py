@@ -18,10 +18,12 @@ from cogworkerd.locks import Locks
 from cogworkerd.outcome import Kind, Outcome
 from cogworkerd.payload import UNPARSEABLE, dump, parse
 from cogworkerd.retry import Verdict, decide
+from cogworkerd.settings import Settings
 from cogworkerd.store.keys import Keys
 from cogworkerd.worker.death_hooks import Death, call_death_hooks, death_of
 from cogworkerd.worker.perform import Performer
 from cogworkerd.worker.reports import Held
+from cogworkerd.worker.slot_page import SlotPage
 from tests.support import Recorder
 
 CallNext = Callable[[], None]
@@ -206,7 +208,9 @@ class Bench:
         self.told: list[Any] = []
         self.error: BaseException | None = ValueError("no luck")
         self.answer: Any = 7
-        self.performer = Performer(self.app, Locks(Keys()), cast(Any, self.log), [False], lambda text: None)
+        self.performer = Performer(
+            self.app, Settings(), Locks(Keys()), cast(Any, self.log), SlotPage(), [False], lambda text: None
+        )
 
         @self.app.job(name="job")
         def job() -> None:

@@ -93,6 +93,7 @@ BODIES = {
     Report.UNRELEASED: b"[]",
     Report.UNANSWERED: b"",
     Report.DEATH_HOOK: b"",
+    Report.RUN: b"",
 }
 
 # P1: READY, (IDLE | STARTED, PERFORMED, FINISHED)*; CONNECTED comes on every connect, TROUBLE after a fetch that was
@@ -105,6 +106,7 @@ AFTERWARDS = {
     (SlotPhase.IDLE, Report.RETURNED): SlotPhase.IDLE,
     (SlotPhase.STARTED, Report.PERFORMED): SlotPhase.PERFORMED,
     (SlotPhase.PERFORMED, Report.FINISHED): SlotPhase.IDLE,
+    (SlotPhase.STARTED, Report.RUN): SlotPhase.STARTED,
     (SlotPhase.PERFORMED, Report.DEATH_HOOK): SlotPhase.PERFORMED,
     **{
         (each, kind): each

@@ -16,10 +16,12 @@ from cogworkerd.errors import UnknownJob
 from cogworkerd.locks import Locks
 from cogworkerd.outcome import Kind, Settlement
 from cogworkerd.payload import dump
+from cogworkerd.settings import Settings
 from cogworkerd.store.keys import Keys
 from cogworkerd.worker.death_hooks import call_death_hooks
 from cogworkerd.worker.perform import Performer
 from cogworkerd.worker.reports import Held
+from cogworkerd.worker.slot_page import SlotPage
 from tests.support import Recorder
 
 CallNext = Callable[[], None]
@@ -37,7 +39,9 @@ class Bench:
         self.app = App()
         self.log = Recorder()
         self.told: list[Any] = []
-        self.performer = Performer(self.app, Locks(Keys()), cast(Any, self.log), [False], lambda text: None)
+        self.performer = Performer(
+            self.app, Settings(), Locks(Keys()), cast(Any, self.log), SlotPage(), [False], lambda text: None
+        )
 
     def run(self, name: str, *args: Any, **fields: Any) -> Settlement:
         raw = dump({"class": name, "jid": "j1", "args": args, "queue": "default", **fields})

@@ -1,0 +1,61 @@
+-- Write down runs that have ended. Best effort: a key of another type never keeps the rest from being written.
+-- KEYS 1 zset    history:all                 ARGV 1 the oldest time that is kept
+--      2 zset    history:success                  2 how many entries each set keeps
+--      3 zset    history:failed                   3 how many of the runs were successes
+--      4 hash    history:daily:<day>              4 how many were failures
+--      5 hash    x:cost:<day>                     5 lifetime of the day's counts, seconds
+--                                                 6 lifetime of the day's costs, seconds
+--                                                 7 how many names a day has at most
+--                                                 8 how many entries of successes follow; each: time, entry
+--                                                 9 how many of failures; each: time, entry, time, entry with traceback
+--                                                10 how many jobs with costs; each: name, ten sums, a maximum
+
+local at = 11
+
+local function add(key, step, count, offset)
+  for i = 0, count - 1 do
+    local first = at + i * step + offset
+    redis.pcall('ZADD', key, ARGV[first], ARGV[first + 1])
+  end
+end
+
+local good, bad = tonumber(ARGV[8]), tonumber(ARGV[9])
+add(KEYS[1], 2, good, 0)
+add(KEYS[2], 2, good, 0)
+at = at + 2 * good
+add(KEYS[1], 4, bad, 0)
+add(KEYS[3], 4, bad, 2)
+at = at + 4 * bad
+
+if good + bad > 0 then
+  for i = 1, 3 do
+    redis.pcall('ZREMRANGEBYSCORE', KEYS[i], '-inf', '(' .. ARGV[1])
+    redis.pcall('ZREMRANGEBYRANK', KEYS[i], 0, -tonumber(ARGV[2]) - 1)
+  end
+end
+
+local function count(key, field, by, ttl)
+  if by ~= '0' and type(redis.pcall('HINCRBY', key, field, by)) == 'number' then redis.pcall('EXPIRE', key, ttl) end
+end
+
+count(KEYS[4], 'success', ARGV[3], ARGV[5])
+count(KEYS[4], 'failed', ARGV[4], ARGV[5])
+
+local sums = {'runs', 'failed', 'wall_us', 'cpu_user_us', 'cpu_system_us', 'waits', 'wait_us', 'rss_growth_kb',
+  'switches', 'preempted'}
+for _ = 1, tonumber(ARGV[10]) do
+  local name = ARGV[at]
+  if redis.pcall('HEXISTS', KEYS[5], 'runs:' .. name) == 0 then
+    local size = redis.pcall('HLEN', KEYS[5])
+    if type(size) == 'number' and size >= (#sums + 1) * tonumber(ARGV[7]) then name = '(others)' end
+  end
+  for i, field in ipairs(sums) do redis.pcall('HINCRBY', KEYS[5], field .. ':' .. name, ARGV[at + i]) end
+  local peak = 'rss_peak_kb:' .. name
+  local known = redis.pcall('HGET', KEYS[5], peak)
+  if type(known) ~= 'string' or (tonumber(known) or -1) < tonumber(ARGV[at + #sums + 1]) then
+    redis.pcall('HSET', KEYS[5], peak, ARGV[at + #sums + 1])
+  end
+  at = at + #sums + 2
+end
+if ARGV[10] ~= '0' then redis.pcall('EXPIRE', KEYS[5], ARGV[6]) end
+return 1

@@ -1,0 +1,138 @@
+"""The recorder: writes down what ran, and what the running jobs say of themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+
+from cogworkerd import events
+from cogworkerd.history import backtrace_of, entry_of
+from cogworkerd.log import Log
+from cogworkerd.outcome import Kind
+from cogworkerd.payload import Unparseable, parse
+from cogworkerd.receipt import Receipt
+from cogworkerd.recording import Recording
+from cogworkerd.redact import masked_text
+from cogworkerd.run_record import RunRecord
+from cogworkerd.settings import Settings
+from cogworkerd.status import FAILED, QUEUED, Progress
+from cogworkerd.store.keys import Keys
+from cogworkerd.store.outages import Trouble, classify
+from cogworkerd.worker.meter import waited
+
+from .ledger import Ledger, SlotPhase, SlotRecord
+from .link import SERVER_TROUBLE, Link
+from .slot import Slot
+
+RECORD_EVERY = 0.2
+"""Seconds between two turns: how old a status may be."""
+
+MOST_BACKTRACE = 4096
+_AFTER_FAILURE = 1.0
+
+
+class Recorder:
+    """Records for one supervisor.
+
+    Args:
+        slots: all of them.
+    """
+
+    def __init__(
+        self, link: Link, keys: Keys, settings: Settings, ledger: Ledger, slots: Sequence[Slot], log: Log
+    ) -> None:
+        self._link = link
+        self._settings = settings
+        self._ledger = ledger
+        self._slots = slots
+        self._log = log
+        self._recording = Recording(keys, settings)
+        self._seen: dict[int, int] = {}
+        self._not_before = 0.0
+
+    def ran(self, record: bytes) -> None:
+        """A child has reported a run.
+
+        Raises:
+            ValueError, struct.error: it is no record of a run.
+        """
+        self._recording.add(RunRecord.decode(record))
+
+    def lost(self, record: SlotRecord, error: BaseException, kind: Kind, rss_kb: int, lines: Sequence[str]) -> None:
+        """A run has ended with its process, so that nobody reported it.
+
+        Args:
+            record: of the slot, as it was.
+            error: what the run is said to have failed with.
+            kind: what becomes of the job; SUCCESS: that is not known yet.
+            rss_kb: the largest resident set of the process.
+            lines: of its stack, if it is known.
+        """
+        try:
+            payload = parse(record.raw)
+        except Unparseable:
+            return
+        now = time.time()
+        receipt = Receipt(now - record.started_at, 0.0, 0.0, rss_kb, 0, 0, 0, waited(payload, record.started_at))
+        entry, backtrace = b"", b""
+        if self._settings.history:
+            entry = entry_of(payload, record.queue, receipt, record.started_at, now, self._settings.history_args, error)
+            backtrace = backtrace_of("\n".join(lines), MOST_BACKTRACE) if lines else b""
+        progress = Progress(payload, record.queue, None)
+        state = QUEUED if kind in (Kind.SUCCESS, Kind.REQUEUE) else "retrying" if kind is Kind.RETRY else FAILED
+        shown = {"error_class": type(error).__name__, "error_message": masked_text(str(error), payload)}
+        status = progress.fields(state, shown)
+        failed = Kind.DEAD if kind is Kind.SUCCESS else kind
+        self._recording.add(RunRecord(failed, now, payload["class"], receipt, entry, backtrace, status))
+
+    def notes_of(self, slot: Slot, jid: str) -> dict[str, str]:
+        """What the run of this job in this slot last said of itself."""
+        _, note = slot.page.read()
+        try:
+            fields = json.loads(note) if note else {}
+        except ValueError:
+            return {}
+        return fields if fields.get("jid") == jid else {}
+
+    async def record(self) -> None:
+        """One turn: statuses that have changed, runs that have ended. After a failure nothing is tried for a second.
+
+        Raises:
+            RedisError, OSError: the server's trouble.
+        """
+        self._look_at_notes()
+        if time.monotonic() < self._not_before:
+            return
+        while (batch := self._recording.take(time.time())) is not None:
+            try:
+                await self._link.call(batch.call)
+            except (*SERVER_TROUBLE, asyncio.CancelledError) as error:
+                self._not_before = time.monotonic() + _AFTER_FAILURE
+                if classify(error) is not Trouble.OTHER:
+                    self._recording.put_back(batch)
+                raise
+        if self._recording.dropped:
+            self._log.emit(events.RECORD_DROPPED, count=self._recording.dropped)
+            self._recording.dropped = 0
+
+    def _look_at_notes(self) -> None:
+        for slot in self._slots:
+            number = slot.page.notes
+            if number == self._seen.get(slot.number, 0):
+                continue
+            record = self._ledger.slots.get(slot.number)
+            number, note = slot.page.read()
+            if number < 0:
+                continue  # the next turn
+            self._seen[slot.number] = number
+            if record is not None and record.phase is SlotPhase.STARTED:
+                self._note(note, record)
+
+    def _note(self, note: bytes, record: SlotRecord) -> None:
+        try:
+            if parse(record.raw)["jid"] == json.loads(note)["jid"]:
+                self._recording.note(note)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            pass  # a job has written into memory that is not its own
