@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cogworkerd.payload import dump
-from cogworkerd.receipt import Receipt
 from cogworkerd.redact import masked, masked_text
 from cogworkerd.text import error_class, error_message, storable, traceback_text
 
@@ -31,7 +30,7 @@ _LONGEST_MESSAGE = 10_000
 def entry_of(
     payload: Mapping[str, Any],
     queue: str,
-    receipt: Receipt,
+    receipt: Mapping[str, Any],
     started_at: float,
     finished_at: float,
     with_args: bool,
@@ -41,11 +40,12 @@ def entry_of(
 
     Args:
         queue: the queue it was fetched from.
+        receipt: its fields.
         with_args: whether its arguments are kept, masked as the job wants; those that are too long are left out, and
             `args_bytes` says how many they were.
         error: what it raised.
     """
-    shown = masked(payload)
+    shown = masked(payload) if "redact" in payload else payload
     args, kwargs = shown["args"], shown.get("kwargs")
     entry: dict[str, Any] = {
         "jid": payload["jid"],
@@ -55,7 +55,7 @@ def entry_of(
         "status": "success" if error is None else "failed",
         "started_at": started_at,
         "finished_at": finished_at,
-        **receipt.as_fields(),
+        **receipt,
     }
     if kwargs and with_args:
         entry["kwargs"] = kwargs

@@ -30,6 +30,7 @@ MAX_LINE = 60_000
 _MAX_VALUE = 10_000
 _MAX_TRACEBACK = 30_000
 _MAX_DEPTH = 6
+_SMALL = 2**53
 _MOST_ITEMS = 200
 
 EventDict = MutableMapping[str, Any]
@@ -88,6 +89,10 @@ def sturdy_streams() -> None:
 
 def clean(value: Any, depth: int = 0) -> Any:
     """A value that any renderer can take: JSON types, printable texts, nothing that raises or is endless."""
+    if type(value) is float and math.isfinite(value):
+        return value
+    if type(value) is int and -_SMALL < value < _SMALL:
+        return value
     try:
         return _clean(value, depth)
     except BaseException:  # a container of the application's own, whose methods raise

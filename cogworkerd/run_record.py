@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from cogworkerd import receipt
 from cogworkerd.outcome import Kind
 from cogworkerd.receipt import Receipt
 
 _HEAD = struct.Struct("!BdHIII")
+_KINDS = tuple(Kind)
 
 
-@dataclass(frozen=True, slots=True)
-class RunRecord:
+class RunRecord(NamedTuple):
     """One run that has ended.
 
     Attributes:
@@ -58,7 +58,7 @@ class RunRecord:
         """Read what `encode` wrote.
 
         Raises:
-            ValueError, struct.error: it is something else.
+            ValueError, IndexError, struct.error: it is something else.
         """
         kind, finished_at, *sizes = _HEAD.unpack_from(body)
         start = _HEAD.size + receipt.SIZE
@@ -70,4 +70,4 @@ class RunRecord:
             start += size
         name, entry, backtrace, status = parts
         measured = Receipt.decode(body[_HEAD.size : _HEAD.size + receipt.SIZE])
-        return cls(Kind(kind), finished_at, name.decode(), measured, entry, backtrace, status)
+        return cls(_KINDS[kind], finished_at, name.decode(), measured, entry, backtrace, status)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -36,35 +36,42 @@ class Progress:
     """What one run says of itself.
 
     Args:
-        publish: takes the fields after each change, as one JSON object.
+        publish: takes the fields after each change, as one JSON object; None: nobody does.
     """
 
-    def __init__(self, payload: Mapping[str, Any], queue: str, publish: Any) -> None:
-        self._head = {"jid": payload["jid"], "class": payload["class"], "queue": queue}
-        self._said: dict[str, str] = {}
+    __slots__ = ("_payload", "_publish", "_queue", "_said", "wanted")
+
+    def __init__(self, payload: Mapping[str, Any], queue: str, publish: Callable[[bytes], None] | None) -> None:
+        self._payload = payload
+        self._queue = queue
+        self._said: dict[str, str] | None = None
         self._publish = publish
         self.wanted = False
 
     def begin(self) -> None:
         """The run has begun, and somebody wants to know."""
         self.wanted = True
-        self._publish(self.fields(WORKING))
+        if self._publish is not None:
+            self._publish(self.fields(WORKING))
 
     def report(self, pct: float | None, message: str | None) -> None:
         """See `JobContext.progress`."""
+        added = {}
         if pct is not None:
-            self._said["pct"] = _percent(pct)
+            added["pct"] = _percent(pct)
         if message is not None:
-            self._said["message"] = storable(str(message), _LONGEST_MESSAGE)
+            added["message"] = storable(str(message), _LONGEST_MESSAGE)
+        self._said = {**(self._said or {}), **added}
         self.begin()
 
     def store(self, values: Mapping[str, Any]) -> None:
         """See `JobContext.store`."""
         added = {name: _stored(name, value) for name, value in values.items()}
-        size = sum(len(name) + len(text.encode()) for name, text in {**self._said, **added}.items())
+        said = {**(self._said or {}), **added}
+        size = sum(len(name) + len(text.encode()) for name, text in said.items())
         if size > MOST_STORED:
             raise ValueError(f"store: {size} bytes in all, more than {MOST_STORED}: store a reference to the data")
-        self._said.update(added)
+        self._said = said
         self.begin()
 
     def fields(self, status: str, error: Mapping[str, str] | None = None) -> bytes:
@@ -74,8 +81,14 @@ class Progress:
             status: one of STATES.
             error: `error_class` and `error_message` of a failure.
         """
-        head = {**self._head, "status": status, "update_time": repr(time.time())}
-        return dump({**head, **(error or {}), **self._said})
+        head = {
+            "jid": self._payload["jid"],
+            "class": self._payload["class"],
+            "queue": self._queue,
+            "status": status,
+            "update_time": repr(time.time()),
+        }
+        return dump({**head, **(error or {}), **(self._said or {})})
 
 
 def _percent(value: Any) -> str:

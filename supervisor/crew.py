@@ -172,7 +172,7 @@ class Crew:
         try:
             for kind, body in slot.read():
                 self._take(slot, kind, body)
-        except (ProtocolError, ValueError, struct.error) as error:
+        except (ProtocolError, ValueError, IndexError, struct.error) as error:
             self._kill(slot, f"protocol error: {error}")
         self._page.idle_slots = len(self.ledger.idle_slots())
 

@@ -56,7 +56,7 @@ class Recorder:
         """A child has reported a run.
 
         Raises:
-            ValueError, struct.error: it is no record of a run.
+            ValueError, IndexError, struct.error: it is no record of a run.
         """
         self._recording.add(RunRecord.decode(record))
 
@@ -78,7 +78,9 @@ class Recorder:
         receipt = Receipt(now - record.started_at, 0.0, 0.0, rss_kb, 0, 0, 0, waited(payload, record.started_at))
         entry, backtrace = b"", b""
         if self._settings.history:
-            entry = entry_of(payload, record.queue, receipt, record.started_at, now, self._settings.history_args, error)
+            entry = entry_of(
+                payload, record.queue, receipt.as_fields(), record.started_at, now, self._settings.history_args, error
+            )
             backtrace = backtrace_of("\n".join(lines), MOST_BACKTRACE) if lines else b""
         progress = Progress(payload, record.queue, None)
         state = QUEUED if kind in (Kind.SUCCESS, Kind.REQUEUE) else "retrying" if kind is Kind.RETRY else FAILED

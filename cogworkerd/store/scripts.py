@@ -553,7 +553,8 @@ def record_runs(
     good = [run for run in runs if run.succeeded]
     bad = [run for run in runs if run.failed]
     entries: list[Argument] = [part for run in good for part in (run.finished_at, run.entry)]
-    entries += [part for run in bad for part in (run.finished_at, run.entry, run.finished_at, run.full_entry)]
+    entries += [part for run in bad for part in (run.finished_at, run.entry)]
+    entries += [part for run in bad for part in (run.finished_at, run.full_entry)]
     sums: list[Argument] = []
     for name, row in costs.items():
         sums += (name, *row)

@@ -334,7 +334,9 @@ class Performer:
         entry, backtrace, status = b"", b"", b""
         requeued = outcome.kind is Kind.REQUEUE
         if self._settings.history and not requeued:
-            entry = entry_of(payload, queue, receipt, started_at, finished_at, self._settings.history_args, error)
+            entry = entry_of(
+                payload, queue, receipt.as_fields(), started_at, finished_at, self._settings.history_args, error
+            )
             if error is not None:
                 backtrace = backtrace_of_error(error, payload, entry)
         if requeued:

@@ -6,26 +6,25 @@
 --      5 hash    x:cost:<day>                     5 lifetime of the day's counts, seconds
 --                                                 6 lifetime of the day's costs, seconds
 --                                                 7 how many names a day has at most
---                                                 8 how many entries of successes follow; each: time, entry
---                                                 9 how many of failures; each: time, entry, time, entry with traceback
+--                                                 8 how many successes follow: for each its time and entry
+--                                                 9 how many failures follow: the same, and then for each again
+--                                                   its time and its entry with the traceback
 --                                                10 how many jobs with costs; each: name, ten sums, a maximum
 
 local at = 11
 
-local function add(key, step, count, offset)
-  for i = 0, count - 1 do
-    local first = at + i * step + offset
-    redis.pcall('ZADD', key, ARGV[first], ARGV[first + 1])
-  end
+local function add(key, count)
+  if count > 0 then redis.pcall('ZADD', key, unpack(ARGV, at, at + 2 * count - 1)) end
 end
 
 local good, bad = tonumber(ARGV[8]), tonumber(ARGV[9])
-add(KEYS[1], 2, good, 0)
-add(KEYS[2], 2, good, 0)
+add(KEYS[1], good)
+add(KEYS[2], good)
 at = at + 2 * good
-add(KEYS[1], 4, bad, 0)
-add(KEYS[3], 4, bad, 2)
-at = at + 4 * bad
+add(KEYS[1], bad)
+at = at + 2 * bad
+add(KEYS[3], bad)
+at = at + 2 * bad
 
 if good + bad > 0 then
   for i = 1, 3 do
