@@ -34,11 +34,12 @@ from cogworkerd.job import (
 from cogworkerd.locks import JobLocks, Locks
 from cogworkerd.middleware import Chain, Middleware, PendingJob, is_async
 from cogworkerd.settings import Layer, Settings, combine, did_you_mean, environment_layers
-from cogworkerd.status import queued_fields
+from cogworkerd.status import JobStatus, queued_fields, read_statuses
 from cogworkerd.store.keys import Keys
 from cogworkerd.store.scripts import StatusWrite
 
 if TYPE_CHECKING:
+    from cogworkerd.jobsets import Store
     from cogworkerd.periodic import Declaration
 
 P = ParamSpec("P")
@@ -101,6 +102,7 @@ class App:
         self.server_chain: Chain[JobContext] = Chain("server_middleware")
         self._lock = threading.Lock()
         self._client: Client | None = None
+        self._store: Store | None = None
         self._settings: Settings | None = None
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
@@ -238,6 +240,25 @@ class App:
             raise TypeError(f"app.enqueue_many takes what job.call(...) makes, not {type(call).__name__}")
         return call.job._build_call(call)
 
+    def status(self, jid: str) -> JobStatus | None:
+        """The status of a job (`status=True`, or a job that calls `progress` or `store`, or that has failed).
+
+        Returns:
+            None where there is none: the job did not ask, or its last change is older than `status_ttl`.
+
+        Raises:
+            redis.exceptions.RedisError: the server is away.
+        """
+        return self.statuses([jid])[jid]
+
+    def statuses(self, jids: Iterable[str]) -> dict[str, JobStatus | None]:
+        """The statuses of many jobs, 500 in one round trip."""
+        from cogworkerd.jobsets import Store  # which needs this module
+
+        if self._store is None:
+            self._store = Store.of(self)
+        return read_statuses(self._store, jids)
+
     def on_child_start(self, hook: C) -> C:
         """Decorator: called in each child after the fork, before its first job: open pools here.
 
@@ -309,7 +330,7 @@ class App:
     def use(self, settings: Settings) -> None:
         """Make the daemon's settings those of this app's own pushes."""
         with self._lock:
-            self._settings, self._client = settings, None
+            self._settings, self._client, self._store = settings, None, None
 
     def build(
         self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], options: Options, due: float | None

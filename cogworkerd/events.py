@@ -93,6 +93,17 @@ DEATH_HOOK_FAILED = _event("death_hook.failed", "error", "a death hook raised", 
 DEATH_HOOK_LOST = _event("death_hook.lost", "error", "a death hook did not come to its end", "jid", "job", "reason")
 ERRAND_FAILED = _event("errand.failed", "error", "code of the app failed in a process of its own", "errand", "reason")
 JOB_FORKED = _event("job.forked", "warning", "a job left a forked copy of itself behind; the copy ends", "copy")
+JOB_INTERRUPTED = _event(
+    "job.interrupted",
+    "warning",
+    "a running job is told to end; it is killed if it has not when the grace is over",
+    "slot",
+    "jid",
+    "job",
+    "order",
+    "reason",
+    "grace",
+)
 JOB_RETURNED = _event("job.returned", "info", "a job fetched too late went back to its queue", "jid", "queue")
 JOB_ORPHANED = _event(
     "job.orphaned", "warning", "a job lost its process", "jid", "job", "queue", "blame", "result", "reason"

@@ -7,9 +7,9 @@ if it is over. Nothing here loads a queue or a set as a whole.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import redis
 
@@ -25,7 +25,9 @@ from cogworkerd.payload import (
     queue_of,
     rewritten,
 )
+from cogworkerd.redact import masked
 from cogworkerd.settings import check_queue_name
+from cogworkerd.snapshot import waiting_time
 from cogworkerd.store import scripts
 from cogworkerd.store.keys import Keys
 
@@ -52,6 +54,17 @@ class Store:
         script = self.client.register_script(call.script.text)
         return script(keys=list(call.keys), args=list(call.args))
 
+    def call_many(self, calls: Sequence[scripts.Call]) -> list[Any]:
+        """Run scripts in one round trip, each on its own. A pipeline of redis-py loads those that the server lacks."""
+        if not calls:
+            return []
+        known = {call.script.sha: call.script for call in calls}
+        registered = {sha: self.client.register_script(script.text) for sha, script in known.items()}
+        with self.client.pipeline(transaction=False) as pipe:
+            for call in calls:
+                registered[call.script.sha](keys=list(call.keys), args=list(call.args), client=pipe)
+            return list(pipe.execute())
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -76,6 +89,11 @@ class Entry:
             return cls(raw, score, {"class": UNPARSEABLE, "args": [], "jid": id_of_bytes(raw)})
 
     @property
+    def shown(self) -> dict[str, Any]:
+        """The payload with what the job wants masked."""
+        return masked(self.payload)
+
+    @property
     def jid(self) -> str:
         return str(self.payload["jid"])
 
@@ -95,6 +113,12 @@ class Entry:
 
 
 Where = Callable[[Entry], bool]
+Progress = Callable[[int, int], None]
+
+
+def all_of_them(entry: Entry) -> bool:
+    """The filter that lets every entry through."""
+    return True
 
 
 class Queue:
@@ -141,6 +165,12 @@ class Queue:
             left -= len(page)
         return deleted
 
+    @property
+    def latency(self) -> float:
+        """Seconds since its oldest job was enqueued; 0.0 when it is empty or does not say."""
+        oldest = self._store.client.lindex(self._key, -1)
+        return waiting_time(cast("bytes | None", oldest), time.time())
+
     def pause(self) -> None:
         """No daemon takes jobs from it any more; those under way go on."""
         self._store.client.sadd(self._store.keys.paused_queues, self.name)
@@ -176,8 +206,19 @@ class JobSet:
 
     def __iter__(self) -> Iterator[Entry]:
         """Every entry, in no order. One that comes or goes meanwhile may be left out, none that stays."""
-        for raw, score in self._store.client.zscan_iter(self._key, count=PAGE):
-            yield Entry.read(raw, float(score))
+        for page in self._pages():
+            yield from page
+
+    def _pages(self) -> Iterator[list[Entry]]:
+        """The same, page by page."""
+        cursor = 0
+        while True:
+            cursor, found = cast(Any, self._store.client.zscan(self._key, cursor, count=PAGE))
+            # A small set comes whole, however many were asked for.
+            for start in range(0, len(found), PAGE):
+                yield [Entry.read(raw, float(score)) for raw, score in found[start : start + PAGE]]
+            if cursor == 0:
+                return
 
     def page(self, start: int = 0, size: int = 20, newest: bool = False) -> list[Entry]:
         """A few entries by their times.
@@ -199,23 +240,43 @@ class JobSet:
         Raises:
             ValueError: its bytes are no job, so that it would only come back.
         """
-        if not entry.is_job:
-            raise ValueError(f"{entry.jid}: these bytes are no job; delete it, and push what it was meant to be")
-        job = rewritten(entry.payload, entry.raw, {"queue": entry.queue, "enqueued_at": time.time()})
-        locks = self._locks(entry)
-        return self._answer(scripts.retry_entry(self._store.keys, self._key, entry.raw, job, entry.queue, locks))
+        return self._answer(self._retrying(entry))
 
     def delete(self, entry: Entry) -> bool:
         """Delete an entry, its locks and its attempts. Returns whether it was still here."""
-        return self._answer(scripts.delete_entry(self._store.keys, self._key, entry.raw, self._locks(entry)))
+        return self._answer(self._deleting(entry))
 
-    def retry_all(self, where: Where = lambda entry: True) -> int:
-        """Retry every entry that is a job and for which `where` is true. Returns how many were."""
-        return sum(self.retry(entry) for entry in self if entry.is_job and where(entry))
+    def retry_all(self, where: Where = all_of_them, progress: Progress | None = None) -> int:
+        """Retry every entry that is a job and for which `where` is true. Returns how many were.
 
-    def delete_all(self, where: Where = lambda entry: True) -> int:
-        """Delete every entry for which `where` is true. Returns how many were."""
-        return sum(self.delete(entry) for entry in self if where(entry))
+        Args:
+            progress: called after each page with the numbers of entries that were seen and changed so far.
+        """
+        return self._change(self._retrying, lambda entry: entry.is_job and where(entry), progress)
+
+    def delete_all(self, where: Where = all_of_them, progress: Progress | None = None) -> int:
+        """Delete every entry for which `where` is true. Returns how many were. `progress`: see `retry_all`."""
+        return self._change(self._deleting, where, progress)
+
+    def _change(self, call_of: Callable[[Entry], scripts.Call], where: Where, progress: Progress | None) -> int:
+        """Act on each entry, a page in one round trip; each act is a script of its own."""
+        seen = changed = 0
+        for page in self._pages():
+            replies = self._store.call_many([call_of(entry) for entry in page if where(entry)])
+            changed += sum(bool(scripts.split_answer(reply, "")[0]) for reply in replies)
+            seen += len(page)
+            if progress is not None:
+                progress(seen, changed)
+        return changed
+
+    def _retrying(self, entry: Entry) -> scripts.Call:
+        if not entry.is_job:
+            raise ValueError(f"{entry.jid}: these bytes are no job; delete it, and push what it was meant to be")
+        job = rewritten(entry.payload, entry.raw, {"queue": entry.queue, "enqueued_at": time.time()})
+        return scripts.retry_entry(self._store.keys, self._key, entry.raw, job, entry.queue, self._locks(entry))
+
+    def _deleting(self, entry: Entry) -> scripts.Call:
+        return scripts.delete_entry(self._store.keys, self._key, entry.raw, self._locks(entry))
 
     def _locks(self, entry: Entry) -> JobLocks:
         return self._store.locks.of_bytes(entry.raw, entry.queue)
@@ -229,17 +290,31 @@ class _WaitingSet(JobSet):
 
     def bury(self, entry: Entry) -> bool:
         """Move an entry to dead, without death hooks. Returns whether it was still here."""
-        call = scripts.bury_entry(self._store.keys, self._key, entry.raw, time.time(), self._locks(entry))
-        return self._answer(call)
+        return self._answer(self._burying(entry))
 
-    def bury_all(self, where: Where = lambda entry: True) -> int:
-        """Bury every entry for which `where` is true. Returns how many were."""
-        return sum(self.bury(entry) for entry in self if where(entry))
+    def bury_all(self, where: Where = all_of_them, progress: Progress | None = None) -> int:
+        """Bury every entry for which `where` is true. Returns how many were. `progress`: see `retry_all`."""
+        return self._change(self._burying, where, progress)
+
+    def _burying(self, entry: Entry) -> scripts.Call:
+        return scripts.bury_entry(self._store.keys, self._key, entry.raw, time.time(), self._locks(entry))
 
     def reschedule(self, entry: Entry, when: When) -> bool:
         """Give an entry another time: an aware datetime or epoch seconds. Returns whether it was still here."""
         changed: Any = self._store.client.zadd(self._key, {entry.raw: due_at(when)}, xx=True, ch=True)
         return bool(changed)
+
+    def reschedule_all(self, when: When, where: Where = all_of_them, progress: Progress | None = None) -> int:
+        """Give every entry for which `where` is true another time. Returns how many got one."""
+        due, seen, changed = due_at(when), 0, 0
+        for page in self._pages():
+            times = {entry.raw: due for entry in page if where(entry)}
+            if times:
+                changed += int(cast(Any, self._store.client.zadd(self._key, cast(Any, times), xx=True, ch=True)))
+            seen += len(page)
+            if progress is not None:
+                progress(seen, changed)
+        return changed
 
 
 class ScheduledSet(_WaitingSet):

@@ -17,8 +17,10 @@ from cogworkerd.payload import (
     rewritten,
     unparseable,
 )
-from cogworkerd.retry import attempt_record, failure_fields
+from cogworkerd.retry import attempt_record, decide, failure_fields
 from cogworkerd.store.scripts import Burial, Listed
+
+from .ledger import SlotPhase, SlotRecord
 
 
 def name_of(raw: bytes) -> tuple[str, str]:
@@ -55,6 +57,27 @@ def burial_of(raw: bytes, queue: str, reason: str, locks: Locks, now: float) -> 
     entry = rewritten(payload, raw, failure_fields(payload, queue, attempt, error, now))
     outcome = Outcome(Kind.DEAD, now, entry, attempt_record(attempt, error, "dead", now))
     return Burial(locks.waiting(payload, queue), outcome)
+
+
+def verdict_on(record: SlotRecord, error: BaseException | None, now: float) -> Outcome | None:
+    """What becomes of the job of a child that the supervisor has killed for it.
+
+    The job's `retry_in` hook is not asked: its code is not for this process.
+
+    Args:
+        record: of the slot; error: what the job is said to have failed with, or None.
+
+    Returns:
+        None where the job is to be requeued as it is, or was performed already.
+    """
+    if error is None or record.phase is not SlotPhase.STARTED:
+        return None
+    try:
+        payload = parse(record.raw)
+    except Unparseable:
+        return None
+    outcome = decide(payload, record.raw, record.queue, error, now)
+    return None if outcome.kind is Kind.REQUEUE else outcome
 
 
 def settlement_of(raw: bytes, queue: str, outcome: Outcome, locks: Locks, now: float) -> Settlement:

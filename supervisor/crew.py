@@ -5,34 +5,34 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
-import os
 import secrets
 import signal
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cogworkerd import events
 from cogworkerd.log import Log
+from cogworkerd.outcome import Outcome
 from cogworkerd.store.scripts import Unreleased
 from cogworkerd.worker import loop as child_loop
 from cogworkerd.worker.page import Page
 from cogworkerd.worker.reports import Report, job_of, unreleased_of
 
 from . import descriptors
-from .burial import name_of
+from .burial import name_of, verdict_on
 from .ledger import Ledger, ProtocolError, SlotPhase, SlotRecord
 from .link import SERVER_TROUBLE, Link
 from .resolver import ResolvingLoop
 from .slot import ChildExit, Slot, reap_strangers
+from .stacks import stack_file, stack_of
 
 READ_PAUSE = 0.02
 """Seconds that a pipe is left alone after a read: the parent's cost is per wake-up, not per report."""
 
 WAKE_EVERY = 0.02
 _FORK_AGAIN = 1.0
-_STACK_WAIT = 0.2
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Hooks:
     reports_came: reports were read. job_to_place: a job waits to be requeued or settled. registry: READY carried a
     description of the app. import_failed: a child could not import the app. fetch_trouble: the server's sentence about
     a fetch that it did not carry out. unreleased: locks that a settlement could not release. ran: the record of a run.
-    died: a child has died; the slot, what the ledger knew of it, and how it ended.
+    died: a child has died; the slot, what the ledger knew of it, how it ended, and what its job was sentenced to.
     """
 
     reports_came: Callable[[], None]
@@ -52,7 +52,7 @@ class Hooks:
     fetch_trouble: Callable[[str], None]
     unreleased: Callable[[list[Unreleased]], None]
     ran: Callable[[bytes], None]
-    died: Callable[[Slot, SlotRecord, ChildExit], None]
+    died: Callable[[Slot, SlotRecord, ChildExit, Outcome | None], None]
 
 
 class Crew:
@@ -81,7 +81,7 @@ class Crew:
         shared: set[int],
         boot_timeout: float,
     ) -> None:
-        self.slots = [Slot(number, secrets.token_hex(6), _stack_file()) for number in range(1, size + 1)]
+        self.slots = [Slot(number, secrets.token_hex(6), stack_file()) for number in range(1, size + 1)]
         self.ledger = ledger
         self.left_in_order = True
         self._loop = loop
@@ -173,7 +173,7 @@ class Crew:
             for kind, body in slot.read():
                 self._take(slot, kind, body)
         except (ProtocolError, ValueError, IndexError, struct.error) as error:
-            self._kill(slot, f"protocol error: {error}")
+            self.kill(slot, f"protocol error: {error}")
         self._page.idle_slots = len(self.ledger.idle_slots())
 
     def _take(self, slot: Slot, kind: Report, body: bytes) -> None:
@@ -219,13 +219,14 @@ class Crew:
         if ended is None:
             return
         self._pause_reading(slot)
-        record = self.ledger.died(slot.number, ours=bool(slot.killed), reason=ended.reason)
+        outcome = verdict_on(self.ledger.slots[slot.number], slot.verdict, time.time())
+        record = self.ledger.died(slot.number, bool(slot.killed), ended.reason, outcome)
         planned = ended.code == child_loop.EXIT_LEFT and not record.busy and slot.ready
         if not planned:
             self.left_in_order = False
         pause = slot.buried(time.monotonic(), planned, record.busy)
         self._tell_death(slot, ended, planned, pause)
-        self._hooks.died(slot, record, ended)
+        self._hooks.died(slot, record, ended, outcome)
         self._page.idle_slots = len(self.ledger.idle_slots())
         if not slot.ready and ended.code == child_loop.EXIT_IMPORT:
             self._hooks.import_failed()
@@ -252,7 +253,7 @@ class Crew:
         now = time.monotonic()
         for slot in self.slots:
             if slot.pid is not None and not slot.ready and now - slot.born > self._boot_timeout:
-                self._kill(slot, f"not ready within {self._boot_timeout:g} s")
+                self.kill(slot, f"not ready within {self._boot_timeout:g} s")
 
     # ---- orders -----------------------------------------------------------------------------------------
 
@@ -275,12 +276,19 @@ class Crew:
 
     def kill_all(self, why: str) -> None:
         for slot in self.alive:
-            self._kill(slot, why)
+            self.kill(slot, why)
 
-    def _kill(self, slot: Slot, why: str) -> None:
+    def kill(self, slot: Slot, why: str, verdict: BaseException | None = None, stack: Sequence[str] = ()) -> None:
+        """End one child and what its job has started.
+
+        Args:
+            why: in words.
+            verdict: what the job at hand then fails with; None: it is no fault of the job's, which goes back.
+            stack: of the child, as it was just now.
+        """
         if not slot.killed and slot.pid is not None:
             self._log.emit(events.CHILD_KILLED, slot=slot.number, child=slot.pid, why=why)
-            slot.kill(why)
+            slot.kill(why, verdict, stack)
 
     async def wake(self, number: int) -> None:
         """End the blocking wait of one idle child; best effort."""
@@ -306,14 +314,9 @@ class Crew:
 
     async def log_stacks(self) -> None:
         """Log what every slot is doing, with its Python stack."""
-        asked = []
-        for slot in self.alive:
-            start = os.fstat(slot.stack_file).st_size if slot.stack_file is not None else 0
-            if slot.ready:
-                slot.signal(signal.SIGUSR1)
-            asked.append((slot, start))
-        await asyncio.sleep(_STACK_WAIT)
-        for slot, start in asked:
+        alive = self.alive
+        stacks = await asyncio.gather(*(stack_of(slot) for slot in alive))
+        for slot, lines in zip(alive, stacks, strict=True):
             record = self.ledger.slots.get(slot.number)
             if record is None:
                 continue
@@ -323,22 +326,8 @@ class Crew:
                 child=slot.pid,
                 phase=record.phase.value,
                 jid=name_of(record.raw)[0] if record.busy else "",
-                frames=_stack_lines(slot.stack_file, start),
+                frames=[line.strip() for line in lines],
             )
-
-
-def _stack_file() -> int | None:
-    """A memory file for one slot's stacks: never full, readable after the child's death."""
-    if not hasattr(os, "memfd_create"):
-        return None
-    return os.memfd_create("cogworkerd-stack", os.MFD_CLOEXEC)
-
-
-def _stack_lines(fd: int | None, start: int) -> list[str]:
-    if fd is None:
-        return ["this system has no memory files for stacks"]
-    text = os.pread(fd, 2**18, start).decode("utf-8", "replace")
-    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def freeze() -> None:

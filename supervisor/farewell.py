@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from cogworkerd import events
 from cogworkerd.locks import Locks
@@ -22,16 +22,25 @@ from .tasks import cancel, pause
 
 LEAVE_TIMEOUT = 5.0
 _LOOK_EVERY = 0.02
+_AFTER_TOLD = 1.0
 _AFTER_KILL = 2.0
 
 
-async def drain(crew: Crew, deadline: float, stop_now: asyncio.Event, killing: Callable[[], None]) -> None:
-    """Tell all children to leave and wait for their jobs; kill those that are left. No child is alive afterwards.
+async def drain(
+    crew: Crew,
+    deadline: float,
+    stop_now: asyncio.Event,
+    killing: Callable[[], None],
+    interrupt: Callable[[float], Awaitable[None]],
+) -> None:
+    """Tell all children to leave and wait for their jobs; interrupt, then kill those that are left. No child is alive
+    afterwards.
 
     Args:
         deadline: monotonic second at which the wait is over.
         stop_now: ends the wait at once.
         killing: called when the wait is over and some child is left.
+        interrupt: tells the jobs that are left, and waits for so many seconds at most.
     """
     crew.close()
     crew.tell_all()
@@ -40,6 +49,7 @@ async def drain(crew: Crew, deadline: float, stop_now: asyncio.Event, killing: C
         await pause(stop_now, min(_LOOK_EVERY, max(0.0, deadline - time.monotonic())))
     if crew.alive:
         killing()
+        await interrupt(_AFTER_TOLD)
         crew.kill_all("still running at the end of the drain")
     limit = time.monotonic() + _AFTER_KILL
     while crew.alive and time.monotonic() < limit:

@@ -193,14 +193,19 @@ class Ledger:
         record.phase, record.queue, record.raw, record.outcome = SlotPhase.IDLE, "", b"", None
         record.hooks_begun = False
 
-    def died(self, slot: int, ours: bool, reason: str) -> SlotRecord:
+    def died(self, slot: int, ours: bool, reason: str, verdict: Outcome | None = None) -> SlotRecord:
         """A child is dead and its pipe was read to its end.
 
         Args:
             ours: the supervisor killed it, so its job is not blamed.
+            verdict: it killed it for what the job did, and this becomes of the job if it had not ended.
         """
         record = self.slots.pop(slot)
-        if record.phase is SlotPhase.STARTED:
+        if record.phase is SlotPhase.STARTED and verdict is not None:
+            self._touch(record.raw)
+            record.outcome = verdict
+            self._remember(record)
+        elif record.phase is SlotPhase.STARTED:
             self._touch(record.raw)
             self.orphans.append(Orphan(record.queue, record.raw, blame=not ours, reason=reason))
         elif record.phase is SlotPhase.PERFORMED:

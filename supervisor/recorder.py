@@ -17,7 +17,7 @@ from cogworkerd.recording import Recording
 from cogworkerd.redact import masked_text
 from cogworkerd.run_record import RunRecord
 from cogworkerd.settings import Settings
-from cogworkerd.status import FAILED, QUEUED, Progress
+from cogworkerd.status import ERROR_FIELDS, FAILED, QUEUED, RETRYING, Progress
 from cogworkerd.store.keys import Keys
 from cogworkerd.store.outages import Trouble, classify
 from cogworkerd.worker.meter import waited
@@ -60,13 +60,15 @@ class Recorder:
         """
         self._recording.add(RunRecord.decode(record))
 
-    def lost(self, record: SlotRecord, error: BaseException, kind: Kind, rss_kb: int, lines: Sequence[str]) -> None:
+    def lost(
+        self, record: SlotRecord, error: BaseException, kind: Kind | None, rss_kb: int, lines: Sequence[str]
+    ) -> None:
         """A run has ended with its process, so that nobody reported it.
 
         Args:
             record: of the slot, as it was.
             error: what the run is said to have failed with.
-            kind: what becomes of the job; SUCCESS: that is not known yet.
+            kind: what becomes of the job; None: it is requeued, or in dead if it has lost its process too often.
             rss_kb: the largest resident set of the process.
             lines: of its stack, if it is known.
         """
@@ -83,11 +85,19 @@ class Recorder:
             )
             backtrace = backtrace_of("\n".join(lines), MOST_BACKTRACE) if lines else b""
         progress = Progress(payload, record.queue, None)
-        state = QUEUED if kind in (Kind.SUCCESS, Kind.REQUEUE) else "retrying" if kind is Kind.RETRY else FAILED
+        state = QUEUED if kind is None else RETRYING if kind is Kind.RETRY else FAILED
         shown = {"error_class": type(error).__name__, "error_message": masked_text(str(error), payload)}
         status = progress.fields(state, shown)
-        failed = Kind.DEAD if kind is Kind.SUCCESS else kind
-        self._recording.add(RunRecord(failed, now, payload["class"], receipt, entry, backtrace, status))
+        self._recording.add(RunRecord(kind or Kind.RETRY, now, payload["class"], receipt, entry, backtrace, status))
+
+    def buried(self, entry: bytes) -> None:
+        """A job is in dead. `entry`: as it is filed."""
+        try:
+            payload = parse(entry)
+        except Unparseable:
+            return
+        error = {name: str(payload[name]) for name in ERROR_FIELDS if name in payload}
+        self._recording.note(Progress(payload, str(payload.get("queue", "")), None).fields(FAILED, error))
 
     def notes_of(self, slot: Slot, jid: str) -> dict[str, str]:
         """What the run of this job in this slot last said of itself."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -17,6 +18,7 @@ from cogworkerd.store.keys import Keys
 from cogworkerd.text import printable
 
 from .link import SERVER_TROUBLE, Link
+from .requests import MOST_BYTES
 
 ORDERS = ("quiet", "resume", "stop")
 LISTEN = 10.0
@@ -32,11 +34,20 @@ class Remote:
 
     Args:
         obey: called with each order that is one of ORDERS.
+        ask: called with each JSON object that came: a request.
     """
 
     def __init__(
-        self, server: Server, link: Link, keys: Keys, identity: str, obey: Callable[[str], None], log: Log
+        self,
+        server: Server,
+        link: Link,
+        keys: Keys,
+        identity: str,
+        obey: Callable[[str], None],
+        ask: Callable[[dict[str, Any]], None],
+        log: Log,
     ) -> None:
+        self._ask = ask
         self._redis: Any = redis.asyncio.Redis(connection_pool=server.async_pool(socket_timeout=LISTEN + 3.0))
         self._link = link
         self._channel = keys.signal(identity)
@@ -74,7 +85,11 @@ class Remote:
 
     def _take(self, data: bytes) -> None:
         order = data.decode("utf-8", "replace")
-        if order in ORDERS:
+        request = _request_in(data)
+        if request is not None:
+            self._log.emit(events.REMOTE_ORDER, order=printable(str(request.get("order")), 100))
+            self._ask(request)
+        elif order in ORDERS:
             self._log.emit(events.REMOTE_ORDER, order=order)
             self._obey(order)
         else:
@@ -89,3 +104,14 @@ class Remote:
     async def close(self) -> None:
         await self._redis.aclose()
         await self._redis.connection_pool.aclose()
+
+
+def _request_in(data: bytes) -> dict[str, Any] | None:
+    """The JSON object that a message is, if it is one."""
+    if not data.startswith(b"{") or len(data) > MOST_BYTES:
+        return None
+    try:
+        request = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return request if isinstance(request, dict) else None

@@ -8,7 +8,7 @@ import fcntl
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from cogworkerd.worker.loop import EXIT_FAULT
@@ -60,6 +60,8 @@ class Slot:
         pid: of the living child, or None.
         told: the child was told to leave.
         killed: why the supervisor killed the child; "" if it did not.
+        verdict: what the job of a killed child fails with, if it is the job's fault.
+        stack: of the child, before it was killed.
         ready: the child has said hello.
         not_before: monotonic second before which no new child is forked.
     """
@@ -74,6 +76,8 @@ class Slot:
         self._life_fd = -1
         self.told = False
         self.killed = ""
+        self.verdict: BaseException | None = None
+        self.stack: Sequence[str] = ()
         self.ready = False
         self.born = 0.0
         self.not_before = 0.0
@@ -116,6 +120,7 @@ class Slot:
                 fcntl.fcntl(read, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
         self.pid, self.report_fd, self._life_fd = pid, read, life_write
         self.told, self.killed, self.ready, self.born = False, "", False, time.monotonic()
+        self.verdict, self.stack = None, ()
         self._buffer = Buffer()
 
     @staticmethod
@@ -163,9 +168,10 @@ class Slot:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
-    def kill(self, why: str) -> None:
-        """End the child and the processes that its job started."""
-        self.killed = self.killed or why
+    def kill(self, why: str, verdict: BaseException | None = None, stack: Sequence[str] = ()) -> None:
+        """End the child and the processes that its job started. Of several reasons the first one counts."""
+        if not self.killed:
+            self.killed, self.verdict, self.stack = why, verdict, stack
         if self.pid is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)

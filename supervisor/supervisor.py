@@ -14,7 +14,7 @@ from typing import Any
 from cogworkerd import events
 from cogworkerd.app import App
 from cogworkerd.errors import ProcessDied
-from cogworkerd.outcome import Kind
+from cogworkerd.outcome import Outcome
 from cogworkerd.registry import Registry
 from cogworkerd.store.connection import Server
 from cogworkerd.store.keys import Keys
@@ -36,6 +36,7 @@ from .farewell import drain, say_farewell
 from .fetch_mode import what_is_missing
 from .heartbeat import BEAT_EVERY, Heartbeat
 from .host import SignOfLife, machine, new_identity
+from .interruptions import LOOK_EVERY, Interruptions
 from .key_guard import KeyGuard
 from .ledger import Ledger, SlotPhase, SlotRecord
 from .link import SERVER_TROUBLE, Link
@@ -48,6 +49,7 @@ from .reconciler import RECONCILE_EVERY, Reconciler
 from .recorder import RECORD_EVERY, Recorder
 from .recovery import Recovery
 from .remote import Remote
+from .requests import Requests
 from .resolver import ResolvingLoop
 from .roll import Roll
 from .slot import ChildExit, Slot
@@ -132,7 +134,7 @@ class Supervisor:
         self._start_working()
         await self._stop_asked.wait()
         self._roll.cancel()
-        await drain(self._crew, self._deadline, self._stop_now, self._begin_killing)
+        await drain(self._crew, self._deadline, self._stop_now, self._begin_killing, self._interruptions.stop_all)
         await self._hooks.calm()
         await self._tasks.end()
         await self._last_records()
@@ -188,7 +190,18 @@ class Supervisor:
             self._settings.boot_timeout,
         )
         self._recorder = Recorder(self._link, self._keys, self._settings, self._ledger, self._crew.slots, self._log)
-        self._remote = Remote(self._server, self._link, self._keys, self._identity, self._obey, self._log)
+        self._interruptions = Interruptions(
+            self._crew,
+            self._ledger,
+            self._tasks,
+            self._log,
+            self._settings.timeout,
+            self._settings.timeout_grace,
+        )
+        self._requests = Requests(
+            self._link, self._keys, self._identity, self._crew, self._ledger, self._interruptions, self._log
+        )
+        self._remote = Remote(self._server, self._link, self._keys, self._identity, self._obey, self._ask, self._log)
         self._roll = Roll(self._crew, self._tasks, self._log, self._manager)
         self._heartbeat = Heartbeat(
             self._link,
@@ -224,9 +237,9 @@ class Supervisor:
             lambda: self._phase is Phase.RUNNING,
             self._settings.periodic_prune,
         )
-        self._poller = Poller(self._link, self._keys, self._log, self._hooks.died)
+        self._poller = Poller(self._link, self._keys, self._log, self._job_died)
         self._guard = KeyGuard(self._link, self._keys, self._log)
-        self._parked = ParkedRecords(self._link, self._keys, self._locks, self._log, self._deferred, self._hooks.died)
+        self._parked = ParkedRecords(self._link, self._keys, self._locks, self._log, self._deferred, self._job_died)
         self._reconciler = self._make_reconciler()
         self._recovery = Recovery(
             self._link,
@@ -237,7 +250,7 @@ class Supervisor:
             self._settings.max_orphanings,
             self._log,
             self._deferred,
-            self._hooks.died,
+            self._job_died,
         )
         self._bells = Bells(
             self._server, self._link, self._keys, self._ledger, self._crew.wake, lambda: self._poller.paused
@@ -255,7 +268,7 @@ class Supervisor:
             self._log,
             self._deferred,
             self._crew.read_all,
-            self._hooks.died,
+            self._job_died,
         )
 
     def _means(self, inherited: set[int], kept: set[int]) -> Means:
@@ -377,6 +390,7 @@ class Supervisor:
         self._crew.open()
         self._keep_up("heartbeat", self._beat, BEAT_EVERY)
         self._keep_up("publish", self._heartbeat.publish, 1.0)
+        self._keep_up("timeouts", self._interruptions.look, LOOK_EVERY)
         self._keep_up("record", self._recorder.record, RECORD_EVERY)
         self._tasks.spawn(self._poller.keep(lambda: self._phase is Phase.RUNNING), "poller")
         self._tasks.spawn(self._reconcile_for_ever(), "reconciler")
@@ -520,9 +534,19 @@ class Supervisor:
             self._fall_back(sentence)
             self._crew.tell_all()  # those that follow fetch the other way
 
-    def _child_died(self, slot: Slot, record: SlotRecord, ended: ChildExit) -> None:
-        if record.phase is SlotPhase.STARTED and not slot.killed:
-            self._recorder.lost(record, ProcessDied(ended.reason), Kind.SUCCESS, ended.rss_kb, ())
+    def _job_died(self, entry: bytes) -> None:
+        """We have put a job in dead."""
+        self._hooks.died(entry)
+        self._recorder.buried(entry)
+
+    def _child_died(self, slot: Slot, record: SlotRecord, ended: ChildExit, verdict: Outcome | None) -> None:
+        """The run of a job whose process is gone is written down here: nobody else is left who could."""
+        if record.phase is not SlotPhase.STARTED:
+            return
+        if verdict is not None and slot.verdict is not None:
+            self._recorder.lost(record, slot.verdict, verdict.kind, ended.rss_kb, slot.stack)
+        elif not slot.killed:
+            self._recorder.lost(record, ProcessDied(ended.reason), None, ended.rss_kb, ())
 
     def _import_failed(self) -> None:
         if not any(slot.ready for slot in self._crew.slots):
@@ -567,6 +591,9 @@ class Supervisor:
             self._become_quiet()
         elif order == "resume":
             self._resume()
+
+    def _ask(self, request: dict[str, Any]) -> None:
+        self._tasks.spawn(self._requests.answer(request), "request")
 
     def _stop(self, why: str) -> None:
         if self._phase in (Phase.STOPPING, Phase.KILLING):

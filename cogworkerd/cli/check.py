@@ -13,10 +13,10 @@ import redis
 
 from cogworkerd.cli import options
 from cogworkerd.cli.tables import table
-from cogworkerd.inspect import QueueState, snapshot
 from cogworkerd.loading import loader
 from cogworkerd.periodic import resolve_all
 from cogworkerd.settings import NAMES, Effective, combine, environment_layers
+from cogworkerd.snapshot import QueueState, snapshot
 from cogworkerd.store.server_check import check_server
 from cogworkerd.usable_cpus import default_concurrency
 

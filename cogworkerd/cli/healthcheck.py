@@ -10,7 +10,7 @@ import time
 import psutil
 
 from cogworkerd.cli import options
-from cogworkerd.inspect import Process, last_beats, snapshot
+from cogworkerd.snapshot import Process, last_beats, snapshot
 
 HELP = "Exit 0 if a daemon on this host beat lately and all its slots are alive."
 EXAMPLES = """examples:

@@ -13,8 +13,8 @@ from cogworkerd.cli import options
 from cogworkerd.cli.confirm import add_yes, confirm
 from cogworkerd.cli.tables import table
 from cogworkerd.errors import UsageError
-from cogworkerd.inspect import snapshot
 from cogworkerd.jobsets import DeadSet, Entry, JobSet, Queue, RetrySet, ScheduledSet, Store
+from cogworkerd.snapshot import snapshot
 
 HELP = "List and show jobs of the sets and queues; retry, delete or bury them."
 EXAMPLES = """examples:

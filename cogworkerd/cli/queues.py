@@ -10,8 +10,8 @@ from cogworkerd.cli import options
 from cogworkerd.cli.confirm import add_yes, confirm
 from cogworkerd.cli.tables import duration, table
 from cogworkerd.errors import SettingsError
-from cogworkerd.inspect import QueueState, snapshot
 from cogworkerd.jobsets import Queue, Store
+from cogworkerd.snapshot import QueueState, snapshot
 
 HELP = "List queues; pause, resume or clear one."
 EXAMPLES = """examples:

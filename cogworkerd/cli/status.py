@@ -9,7 +9,7 @@ from typing import Any
 
 from cogworkerd.cli import options
 from cogworkerd.cli.tables import duration, size, table
-from cogworkerd.inspect import PeriodicEntry, Process, RunningJob, Snapshot, snapshot
+from cogworkerd.snapshot import PeriodicEntry, Process, RunningJob, Snapshot, snapshot
 
 HELP = "Show processes, queues, sets, what runs now, periodic entries."
 EXAMPLES = """examples:

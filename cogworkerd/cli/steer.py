@@ -11,7 +11,7 @@ import redis
 from cogworkerd.cli import options
 from cogworkerd.cli.tables import table
 from cogworkerd.errors import UsageError
-from cogworkerd.inspect import Process, snapshot
+from cogworkerd.snapshot import Process, snapshot
 from cogworkerd.store.keys import Keys
 
 EXIT_NOBODY = 1

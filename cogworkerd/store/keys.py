@@ -11,6 +11,7 @@ LIVE_QUEUES_TTL = 86_400
 QUARANTINE_TTL = 2_592_000
 SLOT_LOCK_TTL = 20
 DAILY_TTL = 34_560_000
+REPLY_TTL = 60
 
 LIVE_WITHIN = 120
 """Seconds within which a live process has said that it reads a queue."""

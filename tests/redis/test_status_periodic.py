@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from cogworkerd.cli.status import as_object, as_text
-from cogworkerd.inspect import PeriodicEntry, snapshot
+from cogworkerd.snapshot import PeriodicEntry, snapshot
 from cogworkerd.store.keys import PERIODIC_LIVE_WITHIN
 from tests.supervisor_parts import KEYS
 from tests.support import Client, Server

@@ -1,0 +1,145 @@
+"""Ending running jobs: told in Python first, killed after a grace. The clock of timeouts runs here, so that no C call,
+deadlock or held interpreter can dodge it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from cogworkerd import events
+from cogworkerd.interrupts import Interrupt, error_of, timeout_of
+from cogworkerd.log import Log
+from cogworkerd.payload import Unparseable, parse
+from cogworkerd.worker.slot_page import run_number
+
+from .crew import Crew
+from .ledger import Ledger, SlotPhase, SlotRecord
+from .slot import Slot
+from .stacks import stack_of
+from .tasks import Tasks
+
+LOOK_EVERY = 0.25
+"""Seconds between two looks at the clocks of running jobs."""
+
+CANCEL_GRACE = 5.0
+
+
+class Interruptions:
+    """Interrupts the jobs of one crew.
+
+    Args:
+        timeout: seconds for a job that does not say; None: as long as it likes.
+        grace: seconds that a job has after its timeout before it is killed.
+    """
+
+    def __init__(self, crew: Crew, ledger: Ledger, tasks: Tasks, log: Log, timeout: float | None, grace: float) -> None:
+        self._crew = crew
+        self._ledger = ledger
+        self._tasks = tasks
+        self._log = log
+        self._timeout = timeout
+        self._grace = grace
+        self._limits: dict[int, tuple[int, float | None]] = {}
+        self._interrupted: dict[int, int] = {}
+
+    async def look(self) -> None:
+        """Interrupt each job whose time is over."""
+        now = time.time()
+        for slot in self._crew.alive:
+            record = self._ledger.slots.get(slot.number)
+            if record is None or record.phase is not SlotPhase.STARTED:
+                continue
+            limit = self._limit_of(slot, record)
+            if limit is not None and now - record.started_at >= limit:
+                self.interrupt(slot, Interrupt.TIMEOUT, self._grace)
+
+    def _limit_of(self, slot: Slot, record: SlotRecord) -> float | None:
+        """The timeout of the run at hand. Payloads are only parsed where they may name one, once a run."""
+        run = _run_of(slot, record)
+        known = self._limits.get(slot.number)
+        if known is not None and known[0] == run:
+            return known[1]
+        limit = self._timeout
+        if b'"timeout"' in record.raw:
+            limit = timeout_of(_payload_of(record), limit)
+        self._limits[slot.number] = run, limit
+        return limit
+
+    def interrupt(self, slot: Slot, what: Interrupt, grace: float | None) -> bool:
+        """Tell a job to end, and kill it if it has not after the grace. Of several orders for one run the first counts.
+
+        Args:
+            grace: seconds; None: it is not killed.
+
+        Returns:
+            Whether there is a job to be interrupted, and nobody has done so before.
+        """
+        record = self._ledger.slots.get(slot.number)
+        if record is None or record.phase is not SlotPhase.STARTED or slot.pid is None:
+            return False
+        run = _run_of(slot, record)
+        if self._interrupted.get(slot.number) == run:
+            return False
+        self._interrupted[slot.number] = run
+        payload = _payload_of(record)
+        error = error_of(what, payload, self._timeout)
+        self._log.emit(
+            events.JOB_INTERRUPTED,
+            slot=slot.number,
+            jid=str(payload.get("jid", "")),
+            job=str(payload.get("class", "")),
+            order=what.name.lower(),
+            reason=str(error),
+            grace=grace,
+        )
+        slot.page.order(what, run)
+        slot.signal(signal.SIGUSR2)
+        if grace is not None:
+            self._tasks.spawn(self._kill_after(slot, run, error, grace), f"interrupt slot {slot.number}")
+        return True
+
+    async def _kill_after(self, slot: Slot, run: int, error: BaseException, grace: float) -> None:
+        await asyncio.sleep(grace)
+        if not self._still_at(slot, run):
+            return
+        lines = await stack_of(slot, still=lambda: self._still_at(slot, run))
+        self._crew.read(slot)  # it may have ended this very moment
+        if self._still_at(slot, run):
+            self._crew.kill(slot, f"{type(error).__name__}: {error}", verdict=error, stack=lines)
+
+    def _still_at(self, slot: Slot, run: int) -> bool:
+        record = self._ledger.slots.get(slot.number)
+        return record is not None and record.phase is SlotPhase.STARTED and _run_of(slot, record) == run
+
+    async def stop_all(self, time_left: float) -> None:
+        """The time of a stop is over: tell every running job, and wait a moment for them to leave things in order.
+
+        Args:
+            time_left: seconds to wait at most.
+        """
+        told = [slot for slot in self._crew.alive if self.interrupt(slot, Interrupt.STOP, None)]
+        limit = time.monotonic() + time_left
+        while time.monotonic() < limit and any(slot.pid is not None for slot in told):
+            await asyncio.sleep(0.02)
+
+    def slot_of(self, jid: str) -> Slot | None:
+        """The slot that performs a job now."""
+        for slot in self._crew.alive:
+            record = self._ledger.slots.get(slot.number)
+            if record is not None and record.phase is SlotPhase.STARTED and _payload_of(record).get("jid") == jid:
+                return slot
+        return None
+
+
+def _run_of(slot: Slot, record: SlotRecord) -> int:
+    return run_number(slot.pid or 0, record.runs)
+
+
+def _payload_of(record: SlotRecord) -> Mapping[str, Any]:
+    try:
+        return parse(record.raw)
+    except Unparseable:
+        return {}
