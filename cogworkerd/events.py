@@ -110,6 +110,7 @@ JOB_ORPHANED = _event(
 )
 JOB_STRAY = _event("job.stray", "warning", "a job that no child holds was requeued", "jid", "queue", "result")
 JOB_BURIED = _event("job.buried", "error", "a job that ran in too many daemons that died is in dead", "jid", "set")
+DEAD_TRIMMED = _event("dead.trimmed", "warning", "the oldest dead jobs went, by dead_max", "count", "most")
 JOB_VANISHED = _event(
     "job.vanished", "warning", "the server lost a failed job's entry; it was filed all the same", "jid", "set"
 )

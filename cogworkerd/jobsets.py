@@ -6,6 +6,7 @@ if it is over. Nothing here loads a queue or a set as a whole.
 
 from __future__ import annotations
 
+import base64
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -92,6 +93,16 @@ class Entry:
     def shown(self) -> dict[str, Any]:
         """The payload with what the job wants masked."""
         return masked(self.payload)
+
+    @property
+    def original(self) -> bytes:
+        """The bytes as they lie here; where they only stand for bytes that are no job, those."""
+        if self.is_job:
+            return self.raw
+        exact, text = self.payload.get("raw_payload_base64"), self.payload.get("raw_payload")
+        if isinstance(exact, str):
+            return base64.b64decode(exact)
+        return text.encode() if isinstance(text, str) else self.raw
 
     @property
     def jid(self) -> str:

@@ -12,6 +12,7 @@ import redis.exceptions
 
 import cogworkerd
 from cogworkerd.payload import Unparseable, parse
+from cogworkerd.redact import masked
 from cogworkerd.store import scripts
 from cogworkerd.store.keys import PRESENCE_TTL, Keys
 from cogworkerd.worker.page import Page, clock
@@ -168,11 +169,11 @@ def _entry(record: SlotRecord) -> bytes:
 
 
 def _job_of(record: SlotRecord) -> tuple[dict[str, Any], str]:
-    """The job of a slot, without its arguments where they are large, and its id."""
+    """The job of a slot as it may be shown, without its arguments where they are large, and its id."""
     try:
         payload = parse(record.raw)
     except Unparseable:
         return {"class": "(unparseable)", "args": [], "jid": ""}, ""
     if len(record.raw) > _LARGEST_SHOWN:
-        payload["args"] = []
-    return payload, payload["jid"]
+        payload.update(args=[], kwargs={})
+    return masked(payload), payload["jid"]

@@ -28,6 +28,7 @@ from .basic import BasicReconciler
 from .bell import Bells
 from .crew import Crew, Hooks, freeze
 from .cron_push import CronPush
+from .dead_limit import TRIM_EVERY, DeadLimit
 from .death import parent_death_signal
 from .death_hooks import DeathHooks
 from .deferred import DeferredReleases
@@ -400,6 +401,9 @@ class Supervisor:
             self._keep_up("watchdog", self._feed_watchdog, self._manager.watchdog / 3)
         self._tasks.spawn(self._tell_when_ready(), "ready")
         self._tasks.spawn(self._guard.keep(self._guard_soon, self._keys_moved), "key guard")
+        if self._settings.dead_max is not None:
+            limit = DeadLimit(self._link, self._keys, self._settings.dead_max, self._log)
+            self._keep_up("dead limit", limit.trim, TRIM_EVERY)
         self._keep_up("parked records", self._file_parked, _PARKED_EVERY)
         self._tasks.spawn(self._hooks.keep(), "death hooks")
         self._tasks.spawn(self._remote.listen(), "remote control")

@@ -14,6 +14,7 @@ import redis
 from cogworkerd.cli import options
 from cogworkerd.cli.tables import table
 from cogworkerd.loading import loader
+from cogworkerd.memory_estimate import Estimate, estimates
 from cogworkerd.periodic import resolve_all
 from cogworkerd.settings import NAMES, Effective, combine, environment_layers
 from cogworkerd.snapshot import QueueState, snapshot
@@ -65,16 +66,19 @@ def perform(arguments: argparse.Namespace) -> int:
         print(table("Periodic entries", ("cron", "job", "queue", "next"), entries))
     warnings = [*found.warnings, *_app_warnings(app, reading), *_client_warnings(found, app)]
     try:
-        client, keys = options.connect(found)
+        store = options.store(found)
     except (redis.exceptions.RedisError, OSError) as error:
         _print_warnings(warnings)
         print(f"\nServer {settings.server().masked}: away: {error}")
         return EXIT_AWAY
     needed = (settings.concurrency or default_concurrency()[0]) * 2 + SPARE_CONNECTIONS
-    report = check_server(client, keys, needed)
+    report = check_server(store.client, store.keys, needed)
     print()
     print(table(f"Server {settings.server().masked}", ("what", "found"), report.rows))
-    warnings += report.warnings + _queue_warnings(snapshot(client, keys).queues, reading.queues)
+    print()
+    rows = [_memory_row(estimate) for estimate in estimates(store, settings)]
+    print(table("Memory that records can reach", ("records", "now", "bytes each", "reach", "bounded by"), rows))
+    warnings += report.warnings + _queue_warnings(snapshot(store.client, store.keys).queues, reading.queues)
     _print_warnings(warnings)
     return 0
 
@@ -92,6 +96,12 @@ def _entries(app: App, found: Effective) -> list[tuple[str, ...]]:
         next_time = datetime.fromtimestamp(entry.schedule.next_after(now), UTC)
         rows.append((entry.cron, entry.job, entry.queue, next_time.strftime("%Y-%m-%d %H:%M:%S UTC")))
     return rows
+
+
+def _memory_row(estimate: Estimate) -> tuple[object, ...]:
+    now = "" if estimate.now is None else f"{estimate.now:,}"
+    reach = f"{estimate.reach / 2**20:,.1f} MiB"
+    return estimate.what, now, estimate.bytes_each, reach, estimate.why
 
 
 def _print_warnings(warnings: list[str]) -> None:

@@ -1,34 +1,49 @@
-"""cogworkerd jobs: list, show, retry, delete, bury."""
+"""cogworkerd jobs: list, show, retry, delete, bury, cancel, cost."""
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from cogworkerd.cli import options
+from cogworkerd.attempts import read_attempts
+from cogworkerd.cli import cost, options
 from cogworkerd.cli.confirm import add_yes, confirm
-from cogworkerd.cli.tables import table
-from cogworkerd.errors import UsageError
+from cogworkerd.cli.progress import progress_line
+from cogworkerd.cli.tables import duration, table
+from cogworkerd.costs import read_costs
+from cogworkerd.errors import CANCEL_ENDS, UsageError
+from cogworkerd.fleet import Running
+from cogworkerd.history import History
 from cogworkerd.jobsets import DeadSet, Entry, JobSet, Queue, RetrySet, ScheduledSet, Store
 from cogworkerd.snapshot import snapshot
+from cogworkerd.status import progress_bar, read_status, read_statuses
 
-HELP = "List and show jobs of the sets and queues; retry, delete or bury them."
+HELP = "List and show jobs; retry, delete or bury them; cancel a running one; what each kind of job costs."
 EXAMPLES = """examples:
   cogworkerd jobs list dead
   cogworkerd jobs list retry --name shop.mail.send_welcome --limit 50 --json
   cogworkerd jobs list queue:mail
+  cogworkerd jobs list running
   cogworkerd jobs show 4f3a91c0ffee4f3a91c0ffee
+  cogworkerd jobs show 4f3a91c0ffee4f3a91c0ffee --raw
   cogworkerd jobs retry 4f3a91c0ffee4f3a91c0ffee
   cogworkerd jobs retry --from dead --name shop.mail.send_welcome --yes
   cogworkerd jobs delete --from dead --all --yes
-  cogworkerd jobs bury 4f3a91c0ffee4f3a91c0ffee"""
+  cogworkerd jobs bury 4f3a91c0ffee4f3a91c0ffee
+  cogworkerd jobs cancel 4f3a91c0ffee4f3a91c0ffee --yes
+  cogworkerd jobs cancel 4f3a91c0ffee4f3a91c0ffee --then requeue --grace 30 --yes
+  cogworkerd jobs cost
+  cogworkerd jobs cost --days 7 --json"""
 
 SETS: dict[str, type[JobSet]] = {"scheduled": ScheduledSet, "retry": RetrySet, "dead": DeadSet}
 QUEUE = "queue:"
+RUNNING = "running"
+MOST_DAYS = 35
 EXIT_NOTHING = 1
 _ACTS = {
     "retry": "put them on their queues now",
@@ -40,12 +55,13 @@ _ACTS = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     listing = verbs.add_parser("list", help="jobs of a set or a queue")
-    listing.add_argument("place", metavar="PLACE", help="scheduled, retry, dead, or queue:NAME")
+    listing.add_argument("place", metavar="PLACE", help="scheduled, retry, dead, queue:NAME, or running")
     listing.add_argument("--name", metavar="JOB", help="only jobs of this name")
     listing.add_argument("--limit", metavar="N", type=int, default=20, help="how many at most (20)")
     listing.add_argument("--json", action="store_true", help="one object, for scripts")
     show = verbs.add_parser("show", help="one job, whole, wherever it is")
     show.add_argument("jid", metavar="JID")
+    show.add_argument("--raw", action="store_true", help="its bytes and nothing else; of bytes that are no job, those")
     for act, text in _ACTS.items():
         verb = verbs.add_parser(act, help=text)
         verb.add_argument("jids", metavar="JID", nargs="*")
@@ -53,6 +69,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         verb.add_argument("--name", metavar="JOB", help="with --from: of this name")
         verb.add_argument("--all", action="store_true", help="with --from: of any name")
         add_yes(verb)
+    cancel = verbs.add_parser("cancel", help="end running jobs")
+    cancel.add_argument("jids", metavar="JID", nargs="+")
+    cancel.add_argument("--then", choices=CANCEL_ENDS, default="bury", help="what becomes of them (bury)")
+    cancel.add_argument("--grace", metavar="SECONDS", type=float, default=5.0, help="before they are killed (5)")
+    add_yes(cancel)
+    costs = verbs.add_parser("cost", help="CPU, time and memory of each kind of job")
+    costs.add_argument("--days", metavar="N", type=int, default=1, help="how many days, today included (1)")
+    costs.add_argument("--json", action="store_true", help="one object, for scripts")
     # People look for it: there are two things that it could mean.
     verbs.add_parser("kill", help=argparse.SUPPRESS).add_argument("jids", nargs="*", help=argparse.SUPPRESS)
     for verb in verbs.choices.values():
@@ -63,14 +87,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def perform(arguments: argparse.Namespace) -> int:
     """Do what the verb says. Returns 0, or 1 when a job that was named is not there."""
     if arguments.verb == "kill":
-        raise UsageError("there is no jobs kill: bury moves a waiting job to dead; a running one goes on")
-    found = options.effective(arguments, extra=options.embedded_layer(arguments))
-    client, keys = options.connect(found)
-    store = Store(client, keys, found.settings.locks(keys))
+        raise UsageError("there is no jobs kill: bury moves a waiting job to dead, cancel ends a running one")
+    store = options.store(options.effective(arguments, extra=options.embedded_layer(arguments)))
     if arguments.verb == "list":
         return _list(arguments, store)
     if arguments.verb == "show":
-        return _show(arguments.jid, store)
+        return _show(arguments, store)
+    if arguments.verb == "cancel":
+        return _cancel(arguments, store)
+    if arguments.verb == "cost":
+        return _cost(arguments, store)
     return _act_on_all(arguments, store) if arguments.place else _act_on_each(arguments, store)
 
 
@@ -78,20 +104,35 @@ def perform(arguments: argparse.Namespace) -> int:
 
 
 def _list(arguments: argparse.Namespace, store: Store) -> int:
-    entries: list[Entry] = []
-    for entry in _entries(arguments.place, store):
-        if arguments.name in (None, entry.name):
-            entries.append(entry)
-        if len(entries) >= arguments.limit:
-            break
+    if arguments.place == RUNNING:
+        return _list_running(arguments, store)
+    wanted = (entry for entry in _entries(arguments.place, store) if arguments.name in (None, entry.name))
+    entries = list(itertools.islice(wanted, max(arguments.limit, 0)))
     if arguments.json:
         print(json.dumps({"jobs": [_object(entry) for entry in entries]}, indent=2))
         return 0
     rows = [
-        (entry.jid, entry.name, entry.queue, _time(entry.score), _shown(entry.payload.get("error_message", "")))
+        (entry.jid, entry.name, entry.queue, _time(entry.score), _shown(entry.shown.get("error_message", "")))
         for entry in entries
     ]
     print(table(f"Jobs in {arguments.place}", ("jid", "job", "queue", "time", "error"), rows, "there is none"))
+    return 0
+
+
+def _list_running(arguments: argparse.Namespace, store: Store) -> int:
+    wanted = [job for job in Running(store) if arguments.name in (None, job.class_name)][: max(arguments.limit, 0)]
+    if arguments.json:
+        jobs = [{**vars(job), "class": job.class_name} for job in wanted]
+        print(json.dumps({"jobs": jobs}, indent=2))
+        return 0
+    statuses = read_statuses(store, [job.jid for job in wanted])
+    now = time.time()
+    rows = []
+    for job in wanted:
+        status = statuses[job.jid]
+        bar = progress_bar(status.pct, status.message) if status is not None else ""
+        rows.append((job.jid, job.class_name, job.queue, duration(max(0.0, now - job.run_at)), bar))
+    print(table("Running now", ("jid", "job", "queue", "for", "progress"), rows, "nothing"))
     return 0
 
 
@@ -101,7 +142,7 @@ def _entries(place: str, store: Store) -> Iterator[Entry]:
         yield from Queue(store, place.removeprefix(QUEUE))
         return
     if place not in SETS:
-        raise UsageError(f"{place!r} is no place; allowed: {', '.join(SETS)}, queue:NAME")
+        raise UsageError(f"{place!r} is no place; allowed: {', '.join(SETS)}, queue:NAME, {RUNNING}")
     jobs, start = SETS[place](store), 0
     while page := jobs.page(start, 500, newest=place == "dead"):
         yield from page
@@ -109,7 +150,7 @@ def _entries(place: str, store: Store) -> Iterator[Entry]:
 
 
 def _object(entry: Entry) -> dict[str, Any]:
-    return {"score": entry.score, **entry.payload}
+    return {"score": entry.score, **entry.shown}
 
 
 def _time(score: float) -> str:
@@ -121,12 +162,35 @@ def _shown(text: object) -> str:
     return line if len(line) <= 60 else line[:57] + "..."
 
 
-def _show(jid: str, store: Store) -> int:
-    for place, found in _everywhere(jid, store):
-        print(json.dumps({"in": place, **_object(found)}, indent=2, ensure_ascii=False))
+def _show(arguments: argparse.Namespace, store: Store) -> int:
+    jid = arguments.jid
+    place, entry = next(_everywhere(jid, store), ("", None))
+    if arguments.raw:
+        if entry is None:
+            print(f"{jid}: in no set and no queue", file=sys.stderr)
+            return EXIT_NOTHING
+        sys.stdout.buffer.write(entry.original)
         return 0
-    print(f"{jid}: in no set and no queue", file=sys.stderr)
-    return EXIT_NOTHING
+    found: dict[str, Any] = {}
+    if entry is not None:
+        found["job"] = {"in": place, **_object(entry)}
+    running = next((job for job in Running(store) if job.jid == jid), None)
+    if running is not None:
+        found["running"] = vars(running)
+    status = read_status(store, jid)
+    if status is not None:
+        found["status"] = vars(status)
+    attempts = read_attempts(store, jid)
+    if attempts:
+        found["attempts"] = [vars(attempt) for attempt in attempts]
+    runs = {run.started_at: run.fields for kind in ("all", "failed") for run in History(store).of_job(jid, kind)}
+    if runs:
+        found["history"] = list(runs.values())
+    if not found:
+        print(f"{jid}: nothing is known of it", file=sys.stderr)
+        return EXIT_NOTHING
+    print(json.dumps(found, indent=2, ensure_ascii=False))
+    return 0
 
 
 def _everywhere(jid: str, store: Store) -> Iterator[tuple[str, Entry]]:
@@ -138,6 +202,37 @@ def _everywhere(jid: str, store: Store) -> Iterator[tuple[str, Entry]]:
         found = Queue(store, queue.name).find(jid)
         if found is not None:
             yield f"{QUEUE}{queue.name}", found
+
+
+# ---- running jobs, costs --------------------------------------------------------------------------------
+
+
+def _cancel(arguments: argparse.Namespace, store: Store) -> int:
+    count = len(arguments.jids)
+    what = f"end {count} running job{'s' if count > 1 else ''}, then {_THEN[arguments.then]}"
+    if not confirm(arguments, what):
+        print("nothing was done", file=sys.stderr)
+        return EXIT_NOTHING
+    missing = 0
+    for jid in arguments.jids:
+        if Running(store).cancel(jid, arguments.then, arguments.grace):
+            print(f"{jid}: told to end; killed in {arguments.grace:g} s if it has not")
+        else:
+            print(f"{jid}: no daemon runs it, or it was told before", file=sys.stderr)
+            missing += 1
+    return EXIT_NOTHING if missing else 0
+
+
+_THEN = {"bury": "bury", "fail": "count a failure", "discard": "discard", "requeue": "requeue"}
+
+
+def _cost(arguments: argparse.Namespace, store: Store) -> int:
+    days = arguments.days
+    if not 1 <= days <= MOST_DAYS:
+        raise UsageError(f"--days {days}: allowed is 1 to {MOST_DAYS}; older sums are not kept")
+    costs = read_costs(store, days)
+    print(cost.as_json(costs, days) if arguments.json else cost.as_text(costs, days))
+    return 0
 
 
 # ---- changing -------------------------------------------------------------------------------------------
@@ -183,6 +278,7 @@ def _act_on_all(arguments: argparse.Namespace, store: Store) -> int:
     if not confirm(arguments, f"{arguments.verb} {what} of {arguments.place}"):
         print("nothing was done", file=sys.stderr)
         return EXIT_NOTHING
-    done = act(lambda entry: arguments.name in (None, entry.name))
+    with progress_line(f"{arguments.verb} from {arguments.place}", len(jobs)) as progress:
+        done = act(lambda entry: arguments.name in (None, entry.name), progress)
     print(f"{arguments.place}: {done} jobs, {_DONE[arguments.verb]}")
     return 0

@@ -11,6 +11,7 @@ from typing import Any
 import redis
 
 from cogworkerd import embedded
+from cogworkerd.jobsets import Store
 from cogworkerd.settings import (
     Effective,
     Layer,
@@ -35,12 +36,18 @@ _DAEMON_FLAGS = (
     ("unique_lock_ttl", "", "SECONDS"),
     ("periodic_catch_up", "", "latest|none|first"),
     ("max_jobs_per_child", "", "N"),
+    ("timeout", "", "SECONDS"),
+    ("timeout_grace", "", "SECONDS"),
+    ("status_ttl", "", "SECONDS"),
+    ("history_max", "", "N"),
+    ("history_max_age", "", "SECONDS"),
+    ("dead_max", "", "N"),
     ("max_payload", "", "SIZE"),
     ("tag", "", "NAME"),
     ("log_format", "", "auto|console|json|journal"),
     ("log_level", "", "debug|info|warning|error"),
 )
-_SWITCHES = ("strict_order", "preload", "periodic_prune")
+_SWITCHES = ("strict_order", "preload", "periodic_prune", "history", "history_args")
 
 
 def add_server(parser: argparse.ArgumentParser) -> None:
@@ -142,3 +149,13 @@ def connect(found: Effective) -> tuple[redis.Redis, Keys]:
     client = found.settings.server().client()
     client.ping()
     return client, Keys(found.settings.namespace)
+
+
+def store(found: Effective) -> Store:
+    """The settings' server, which was seen to answer, with the names of its keys and the rules for locks.
+
+    Raises:
+        redis.exceptions.RedisError: as `connect`.
+    """
+    client, keys = connect(found)
+    return Store(client, keys, found.settings.locks(keys))

@@ -14,7 +14,7 @@ from cogworkerd.errors import AppImportError, SettingsError, UsageError
 EXIT_FAILED, EXIT_USAGE, EXIT_AWAY, EXIT_CONFIG = 1, 2, 69, 78
 COMMANDS = (
     *("run", "check", "demo", "enqueue", "status", "jobs", "queues"),
-    *("quiet", "resume", "stop", "healthcheck", "systemd"),
+    *("stack", "quiet", "resume", "stop", "healthcheck", "systemd"),
 )
 
 
@@ -46,6 +46,7 @@ def dispatch(words: Sequence[str]) -> int:
     import redis.exceptions
 
     from cogworkerd.embedded import EmbeddedError
+    from cogworkerd.fleet import NotAnswered
 
     try:
         arguments = build().parse_args(words)
@@ -58,7 +59,7 @@ def dispatch(words: Sequence[str]) -> int:
         return _say(EXIT_USAGE, str(error))
     except AppImportError as error:
         return _say(EXIT_CONFIG, str(error))
-    except EmbeddedError as error:
+    except (EmbeddedError, NotAnswered) as error:
         return _say(EXIT_FAILED, str(error))
     except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as error:
         return _say(EXIT_AWAY, f"the server is away: {error}")

@@ -10,7 +10,7 @@ from cogworkerd.cli import options
 from cogworkerd.cli.confirm import add_yes, confirm
 from cogworkerd.cli.tables import duration, table
 from cogworkerd.errors import SettingsError
-from cogworkerd.jobsets import Queue, Store
+from cogworkerd.jobsets import Queue
 from cogworkerd.snapshot import QueueState, snapshot
 
 HELP = "List queues; pause, resume or clear one."
@@ -41,11 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def perform(arguments: argparse.Namespace) -> int:
     """Do what the verb says. Returns 0, or 1 when nothing was done."""
     found = options.effective(arguments, extra=options.embedded_layer(arguments))
-    client, keys = options.connect(found)
+    store = options.store(found)
     if arguments.verb == "list":
-        return _list(arguments, snapshot(client, keys).queues)
+        return _list(arguments, snapshot(store.client, store.keys).queues)
     try:
-        queue = Queue(Store(client, keys, found.settings.locks(keys)), arguments.queue)
+        queue = Queue(store, arguments.queue)
     except ValueError as error:
         raise SettingsError(f"NAME = {arguments.queue!r:.80}: {error}")
     if arguments.verb == "pause":

@@ -9,17 +9,23 @@ from typing import Any
 
 from cogworkerd.cli import options
 from cogworkerd.cli.tables import duration, size, table
+from cogworkerd.cli.watch import watch
 from cogworkerd.snapshot import PeriodicEntry, Process, RunningJob, Snapshot, snapshot
 
 HELP = "Show processes, queues, sets, what runs now, periodic entries."
 EXAMPLES = """examples:
   cogworkerd status
+  cogworkerd status --watch
+  cogworkerd status --watch --every 5
   cogworkerd status --json
   cogworkerd status --embedded ./data"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="one object, for scripts")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--json", action="store_true", help="one object, for scripts")
+    how.add_argument("--watch", action="store_true", help="one screen that refreshes in place, until Ctrl-C")
+    parser.add_argument("--every", metavar="SECONDS", type=_every, default=2.0, help="with --watch: how often (2)")
     options.add_server(parser)
     options.add_embedded(parser, starts=False)
 
@@ -27,10 +33,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def perform(arguments: argparse.Namespace) -> int:
     """Print the state of the fleet. Returns 0."""
     found = options.effective(arguments, extra=options.embedded_layer(arguments))
-    client, keys = options.connect(found)
-    state = snapshot(client, keys)
+    store = options.store(found)
+    if arguments.watch:
+        return watch(store, found.settings.server().masked, arguments.every)
+    state = snapshot(store.client, store.keys)
     print(json.dumps(as_object(state), indent=2) if arguments.json else as_text(state, time.time()))
     return 0
+
+
+def _every(text: str) -> float:
+    seconds = float(text)
+    if not 0.1 <= seconds <= 3600:
+        raise argparse.ArgumentTypeError(f"{text}: allowed are 0.1 to 3600 seconds")
+    return seconds
 
 
 def as_object(state: Snapshot) -> dict[str, Any]:

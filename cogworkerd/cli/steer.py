@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import socket
 import sys
-
-import redis
 
 from cogworkerd.cli import options
 from cogworkerd.cli.tables import table
 from cogworkerd.errors import UsageError
-from cogworkerd.snapshot import Process, snapshot
-from cogworkerd.store.keys import Keys
+from cogworkerd.fleet import Fleet
+from cogworkerd.snapshot import Process
 
 EXIT_NOBODY = 1
 
@@ -32,42 +29,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def send(arguments: argparse.Namespace, order: str) -> int:
     """Send an order. Returns 0, or 1 when one of the daemons did not hear it."""
     found = options.effective(arguments, extra=options.embedded_layer(arguments))
-    client, keys = options.connect(found)
-    processes = snapshot(client, keys).processes
-    meant = processes if arguments.all else targets(processes, arguments.target)
-    deaf = [process.identity for process in meant if not _publish(client, keys, process, order)]
-    for process in meant:
-        if process.identity not in deaf:
-            print(f"{process.identity}: {order}")
-    for identity in deaf:
+    fleet = Fleet(options.store(found))
+    heard = fleet.send(order, list(fleet) if arguments.all else targets(fleet, arguments.target))
+    for identity in [name for name, listens in heard.items() if listens]:
+        print(f"{identity}: {order}")
+    for identity in [name for name, listens in heard.items() if not listens]:
         print(f"{identity}: nobody listens", file=sys.stderr)
-    if not meant:
+    if not heard:
         print("no daemon is running", file=sys.stderr)
-    return EXIT_NOBODY if deaf or not meant else 0
+    return 0 if heard and all(heard.values()) else EXIT_NOBODY
 
 
-def _publish(client: redis.Redis, keys: Keys, process: Process, order: str) -> bool:
-    return bool(client.publish(keys.signal(process.identity), order))
-
-
-def targets(processes: list[Process], target: str | None) -> list[Process]:
-    """The daemons that a word names: one, or all of one tag.
+def targets(fleet: Fleet, target: str | None) -> list[Process]:
+    """The daemons that a word names: one, or all of one tag; without a word the only one there is.
 
     Raises:
         UsageError: it names none, or could name several; the text has the list.
     """
+    processes = list(fleet)
     if target is None:
         if len(processes) > 1:
             raise UsageError(f"there are {len(processes)} daemons: name one, or --all\n{_listing(processes)}")
         return processes
-    tagged = [process for process in processes if process.tag == target]
-    if tagged:
-        return tagged
-    here = socket.gethostname()
-    named = [process for process in processes if target in (process.identity, f"{process.host}:{process.pid}")]
-    named = named or [process for process in processes if process.host == here and target == str(process.pid)]
-    named = named or [process for process in processes if process.identity.startswith(target)]
-    if len(named) != 1:
+    named = fleet.named(target)
+    if not named or (len(named) > 1 and any(process.tag != target for process in named)):
         problem = "names none" if not named else f"could be {len(named)}"
         raise UsageError(f"{target!r} {problem} of the daemons\n{_listing(processes)}")
     return named
