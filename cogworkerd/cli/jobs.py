@@ -44,6 +44,7 @@ SETS: dict[str, type[JobSet]] = {"scheduled": ScheduledSet, "retry": RetrySet, "
 QUEUE = "queue:"
 RUNNING = "running"
 MOST_DAYS = 35
+MOST_GRACE = 3600.0
 EXIT_NOTHING = 1
 _ACTS = {
     "retry": "put them on their queues now",
@@ -208,6 +209,8 @@ def _everywhere(jid: str, store: Store) -> Iterator[tuple[str, Entry]]:
 
 
 def _cancel(arguments: argparse.Namespace, store: Store) -> int:
+    if not 0 <= arguments.grace <= MOST_GRACE:
+        raise UsageError(f"--grace {arguments.grace:g}: allowed are 0 to {MOST_GRACE:g} seconds")
     count = len(arguments.jids)
     what = f"end {count} running job{'s' if count > 1 else ''}, then {_THEN[arguments.then]}"
     if not confirm(arguments, what):
@@ -241,6 +244,9 @@ def _cost(arguments: argparse.Namespace, store: Store) -> int:
 def _act_on_each(arguments: argparse.Namespace, store: Store) -> int:
     if not arguments.jids:
         raise UsageError(f"jobs {arguments.verb}: name jobs, or --from SET with --name or --all")
+    if arguments.verb == "delete" and not confirm(arguments, f"delete {', '.join(arguments.jids)}"):
+        print("nothing was done", file=sys.stderr)
+        return EXIT_NOTHING
     missing = 0
     for jid in arguments.jids:
         places = (place for place, entry in _everywhere(jid, store) if _act(arguments.verb, place, entry, store))

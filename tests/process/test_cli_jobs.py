@@ -33,15 +33,15 @@ def test_a_dead_job_is_listed_shown_and_retried(server: Server, client: Client) 
     assert JID in listed
     assert "no luck" in listed
     assert json.loads(cogworkerd(server, "jobs", "list", "dead", "--json").stdout)["jobs"][0]["jid"] == JID
-    shown = json.loads(cogworkerd(server, "jobs", "show", JID).stdout)
+    shown = json.loads(cogworkerd(server, "jobs", "show", JID).stdout)["job"]
     assert (shown["in"], shown["class"], shown["score"]) == ("dead", "shop.mail", 1000.0)
     done = cogworkerd(server, "jobs", "retry", JID)
     assert (done.returncode, done.stdout) == (0, f"{JID}: on its queue (was in dead)\n")
-    assert json.loads(cogworkerd(server, "jobs", "show", JID).stdout)["in"] == "queue:mail"
+    assert json.loads(cogworkerd(server, "jobs", "show", JID).stdout)["job"]["in"] == "queue:mail"
     assert JID in cogworkerd(server, "jobs", "list", "queue:mail").stdout
-    assert cogworkerd(server, "jobs", "delete", JID).returncode == 0
+    assert cogworkerd(server, "jobs", "delete", JID, "--yes").returncode == 0
     gone = cogworkerd(server, "jobs", "show", JID)
-    assert (gone.returncode, "in no set and no queue" in gone.stderr) == (1, True)
+    assert (gone.returncode, "nothing is known of it" in gone.stderr) == (1, True)
 
 
 def test_a_waiting_job_is_buried_and_a_dead_one_is_not(server: Server, client: Client) -> None:
@@ -74,6 +74,12 @@ def test_many_are_retried_by_name_after_a_question(server: Server, client: Clien
         (("jobs", "delete", JID, "--from", "dead", "--all"), "no ids"),
         (("jobs", "bury", "--from", "dead", "--all", "--yes"), "they are dead"),
         (("jobs", "kill", JID), "bury moves a waiting job to dead"),
+        (("jobs", "delete", JID), "--yes"),
+        (("jobs", "cancel", JID), "--yes"),
+        (("jobs", "cancel", JID, "--grace", "-1", "--yes"), "--grace -1"),
+        (("jobs", "cost", "--days", "0"), "--days 0"),
+        (("jobs", "kill", JID), "cancel ends a running one"),
+        (("status", "--watch"), "draws on a terminal"),
         (("queues", "clear", "mail"), "--yes"),
     ],
 )
