@@ -18,6 +18,7 @@ from zoneinfo import ZoneInfo
 from cogworkerd import payload as payloads
 from cogworkerd.client import Client, Push
 from cogworkerd.context import JobContext
+from cogworkerd.expiry import EXPIRES_AT
 from cogworkerd.job import (
     Call,
     D,
@@ -29,6 +30,7 @@ from cogworkerd.job import (
     check_options,
     due_at,
     due_in,
+    expires_at_of,
     payload_fields,
 )
 from cogworkerd.locks import JobLocks, Locks
@@ -120,7 +122,7 @@ class App:
 
         Args:
             name: the job's name on the wire; default `<module>.<qualified name>`.
-            options: queue, retry, timeout, unique, status, redact, tags, meta (see `JobOptions`).
+            options: queue, retry, timeout, expires_in, unique, status, redact, tags, meta (see `JobOptions`).
 
         Raises:
             TypeError, ValueError: an option is unknown or not allowed, the function cannot be found by a worker under
@@ -349,6 +351,9 @@ class App:
         if kwargs:
             payload["kwargs"] = kwargs
         payload.update(payload_fields(options, self.jobs.get(name)))
+        expires_at = expires_at_of(options, now if due is None else due)
+        if expires_at is not None:
+            payload[EXPIRES_AT] = expires_at
         if due is not None and due > now:
             payload["at"] = due
         else:

@@ -131,6 +131,14 @@ class JobTimeout(Interruption):
     """
 
 
+class JobMemoryExceeded(Interruption):
+    """The job's process has grown beyond the setting `kill_rss` and was killed: a failure like any other."""
+
+
+class Expired(CogworkerdError):
+    """A job was not started before its `expires_at`. It is never raised; it stands in the history and in the status."""
+
+
 CANCEL_ENDS = ("bury", "fail", "discard", "requeue")
 
 

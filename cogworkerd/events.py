@@ -80,6 +80,7 @@ JOB_DEAD = _event("job.dead", "error", "a job is in dead", *RECEIPT_FIELDS, "err
 JOB_DISCARDED = _event(
     "job.discarded", "warning", "a failed job was dropped, as it was decided", *RECEIPT_FIELDS, "error", "message"
 )
+JOB_EXPIRED = _event("job.expired", "warning", "a job came too late and was dropped", "late")
 JOB_REQUEUED = _event("job.requeued", "info", "a job left early and is back on its queue", *RECEIPT_FIELDS, "reason")
 RECORD_FAILED = _event(
     "record.failed", "error", "a fault in writing down what ran; the job is not touched by it", "jid"
@@ -116,8 +117,23 @@ JOB_VANISHED = _event(
 )
 
 CHILD_STARTED = _event("child.started", "debug", "a child was forked", "slot", "child")
+CHILD_RECYCLED = _event(
+    "child.recycled", "info", "a child has done enough or grown too large; it is replaced", "slot", "reason"
+)
 CHILD_LEFT = _event("child.left", "debug", "a child left as asked", "slot", "child")
-CHILD_DIED = _event("child.died", "error", "a child died", "slot", "child", "reason", "rss_kb", "respawn_in")
+CHILD_DIED = _event(
+    "child.died",
+    "error",
+    "a child died; the job that it held, and its stack if it could be had",
+    "slot",
+    "child",
+    "reason",
+    "rss_kb",
+    "jid",
+    "job",
+    "frames",
+    "respawn_in",
+)
 CHILD_KILLED = _event("child.killed", "warning", "the supervisor killed a child", "slot", "child", "why")
 CHILD_HOOK_FAILED = _event("child.hook_failed", "error", "a start or stop hook of the app raised", "hook")
 CHILD_BOOT_FAILED = _event("child.boot_failed", "error", "a child could not start", "slot", "reason")

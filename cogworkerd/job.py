@@ -38,8 +38,10 @@ class JobOptions(TypedDict, total=False):
 
     queue: where the job goes ("default"). retry: True is 25 retries over about 25 days, an int that many, False none.
     unique: "until_executed": no second job of the same queue and arguments until this one is over; None: many.
-    timeout: seconds or a timedelta after which it is ended; None: the setting `timeout`. status: its status can be read
-    from the moment it is enqueued. redact: names of parameters whose values are shown nowhere.
+    timeout: seconds or a timedelta after which it is ended; None: the setting `timeout`. expires_in: seconds or a
+    timedelta, from when the job is due, after which it is dropped if it was not started. expires_at: the same as an
+    aware datetime or epoch seconds; it wins over expires_in. status: its status can be read from the moment it is
+    enqueued. redact: names of parameters whose values are shown nowhere.
     tags: texts that travel with the job. meta: a dict of JSON that travels with the job, for middleware.
     """
 
@@ -47,6 +49,8 @@ class JobOptions(TypedDict, total=False):
     retry: bool | int
     unique: Literal["until_executed"] | None
     timeout: Delay | None
+    expires_in: Delay | None
+    expires_at: When | None
     status: bool
     redact: Sequence[str | int]
     tags: Sequence[str]
@@ -64,6 +68,8 @@ class Options:
     retry: bool | int = True
     unique: str | None = None
     timeout: float | None = None
+    expires_in: float | None = None
+    expires_at: float | None = None
     status: bool = False
     redact: tuple[str | int, ...] = ()
     tags: tuple[str, ...] = ()
@@ -85,7 +91,7 @@ def check_options(base: Options, given: dict[str, Any], where: str) -> Options:
 
 
 def payload_fields(options: Options, job: Job[..., Any] | None) -> dict[str, Any]:
-    """The fields of a payload that options give, beside its queue and its retries.
+    """The fields of a payload that options give, beside its queue, its retries and its times.
 
     Args:
         job: whose parameters `redact` names; None for a job that is not ours: positions and names as they are.
@@ -99,6 +105,13 @@ def payload_fields(options: Options, job: Job[..., Any] | None) -> dict[str, Any
         "meta": options.meta,
     }
     return {name: value for name, value in fields.items() if value}
+
+
+def expires_at_of(options: Options, due: float) -> float | None:
+    """When a job that is due then is too late, in epoch seconds; None: never."""
+    if options.expires_at is not None or options.expires_in is None:
+        return options.expires_at
+    return due + options.expires_in
 
 
 def _queue_option(value: Any, where: str) -> str:
@@ -139,6 +152,24 @@ def _timeout_option(value: Any, where: str) -> float | None:
     return float(seconds)
 
 
+def _expires_in_option(value: Any, where: str) -> float | None:
+    if value is None:
+        return None
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < 1e9:
+        raise ValueError(f"{where}: expires_in = {value!r:.80}: allowed are seconds above 0, a timedelta, or None")
+    return float(seconds)
+
+
+def _expires_at_option(value: Any, where: str) -> float | None:
+    if value is None:
+        return None
+    try:
+        return due_at(value)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{where}: expires_at = {value!r:.80}: {error}")
+
+
 def _status_option(value: Any, where: str) -> bool:
     if not isinstance(value, bool):
         raise TypeError(f"{where}: status = {value!r:.80}: allowed is True or False")
@@ -172,6 +203,8 @@ _OPTION_CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "retry": _retry_option,
     "unique": _unique_option,
     "timeout": _timeout_option,
+    "expires_in": _expires_in_option,
+    "expires_at": _expires_at_option,
     "status": _status_option,
     "redact": _redact_option,
     "tags": _tags_option,

@@ -17,6 +17,7 @@ class Kind(IntEnum):
     DEAD = 2
     DISCARD = 3
     REQUEUE = 4
+    EXPIRED = 5
 
 
 _HEAD = struct.Struct("!BdII")
@@ -46,7 +47,7 @@ class Outcome:
     @property
     def statistic(self) -> str:
         """The counter that this end adds to; "" for none."""
-        if self.kind is Kind.REQUEUE:
+        if self.kind in (Kind.REQUEUE, Kind.EXPIRED):
             return ""
         return "processed" if self.kind is Kind.SUCCESS else "failed"
 
@@ -75,6 +76,7 @@ class Outcome:
 
 
 SUCCESS = Outcome(Kind.SUCCESS)
+EXPIRED = Outcome(Kind.EXPIRED)
 _SUCCESS_BODY = SUCCESS.encode()
 
 

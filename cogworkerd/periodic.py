@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 from cogworkerd import payload as payloads
 from cogworkerd.cron import DEFAULT_ZONE, Schedule, schedule_of, split_zone, zone_of
 from cogworkerd.errors import SettingsError
+from cogworkerd.expiry import EXPIRES_AT
 from cogworkerd.job import Options, check_unique, payload_fields
 from cogworkerd.settings import CATCH_UP, BadEntry, check_queue_name, did_you_mean
 from cogworkerd.unique import UNTIL_EXECUTED, periodic_id
@@ -173,6 +174,7 @@ class Entry:
         catch_up: "latest", "none" or "first".
         jitter: seconds over which the instants are spread.
         more: further fields of the payload, from the job's options.
+        expires_in: seconds after the slot at which its job is too late; None: never.
     """
 
     cron: str
@@ -185,6 +187,7 @@ class Entry:
     catch_up: str
     jitter: float
     more: Mapping[str, Any] = field(default_factory=dict)
+    expires_in: float | None = None
 
     @cached_property
     def pjid(self) -> str:
@@ -224,6 +227,8 @@ class Entry:
             job["kwargs"] = dict(self.kwargs)
         if self.until_executed:
             job["periodic_until_executed"] = True
+        if self.expires_in is not None:
+            job[EXPIRES_AT] = slot + self.expires_in
         return {**job, **self.more}
 
     def instant(self, slot: int) -> float:
@@ -280,6 +285,7 @@ def _resolve(declaration: Declaration, app: App) -> Entry:
         catch_up=declaration.catch_up or app.settings.periodic_catch_up,
         jitter=declaration.jitter,
         more=more,
+        expires_in=options.expires_in if options is not None else None,
     )
 
 

@@ -120,9 +120,10 @@ class Recording:
         sums = Sums()
         counts = 0, 0
         if counted:
-            for run in runs:
+            ran = [run for run in runs if run.ran]
+            for run in ran:
                 sums.add(run.name or UNREGISTERED, run.failed, run.receipt)
-            counts = sum(run.succeeded for run in runs), sum(run.failed for run in runs)
+            counts = sum(run.succeeded for run in ran), sum(run.failed for run in ran)
         kept = [run for run in runs if run.entry]
         oldest = now - self._settings.history_max_age
         return scripts.record_runs(self._keys, kept, sums.rows(), counts, self._settings.history_max, oldest, now)

@@ -17,7 +17,8 @@ class RunRecord(NamedTuple):
     """One run that has ended.
 
     Attributes:
-        kind: how it ended. A requeued run is neither a success nor a failure; it only has its costs.
+        kind: how it ended. A requeued run is neither a success nor a failure; it only has its costs. An expired job did
+            not run; it stands among the failures and is not counted.
         finished_at: epoch seconds.
         name: of the job; "" for one that is not registered here, so that strangers' names fill no table.
         entry: its history entry as JSON, without the traceback; empty where none is kept.
@@ -40,6 +41,10 @@ class RunRecord(NamedTuple):
     @property
     def failed(self) -> bool:
         return self.kind not in (Kind.SUCCESS, Kind.REQUEUE)
+
+    @property
+    def ran(self) -> bool:
+        return self.kind is not Kind.EXPIRED
 
     @property
     def full_entry(self) -> bytes:

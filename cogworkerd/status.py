@@ -79,7 +79,7 @@ class Progress:
 
         Args:
             status: one of STATES.
-            error: `error_class` and `error_message` of a failure.
+            error: `error_class` and `error_message` of a failure, and other fields to be kept.
         """
         head = {
             "jid": self._payload["jid"],
@@ -88,7 +88,7 @@ class Progress:
             "status": status,
             "update_time": repr(time.time()),
         }
-        return dump({**head, **(error or {}), **(self._said or {})})
+        return dump({**(error or {}), **(self._said or {}), **head})
 
 
 def _percent(value: Any) -> str:
@@ -191,6 +191,12 @@ def _number(text: str | None) -> float | None:
     except ValueError:
         return None
     return number if math.isfinite(number) else None
+
+
+def progress_text(fields: Mapping[str, str]) -> str:
+    """What the fields of a status say of its progress, in words; "" if nothing."""
+    pct = f"{fields['pct']} %" if fields.get("pct") else ""
+    return printable(f"{pct} {fields.get('message', '')}".strip(), 200)
 
 
 def progress_bar(pct: float | None, message: str, width: int = 20) -> str:

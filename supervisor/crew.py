@@ -22,11 +22,14 @@ from cogworkerd.worker.reports import Report, job_of, unreleased_of
 
 from . import descriptors
 from .burial import name_of, verdict_on
+from .dossier import MOST_LINES, Dossier
 from .ledger import Ledger, ProtocolError, SlotPhase, SlotRecord
 from .link import SERVER_TROUBLE, Link
+from .notes import notes_of
+from .oom import OomWatch
 from .resolver import ResolvingLoop
 from .slot import ChildExit, Slot, reap_strangers
-from .stacks import stack_file, stack_of
+from .stacks import crash_lines, stack_end, stack_file, stack_of
 
 READ_PAUSE = 0.02
 """Seconds that a pipe is left alone after a read: the parent's cost is per wake-up, not per report."""
@@ -52,7 +55,7 @@ class Hooks:
     fetch_trouble: Callable[[str], None]
     unreleased: Callable[[list[Unreleased]], None]
     ran: Callable[[bytes], None]
-    died: Callable[[Slot, SlotRecord, ChildExit, Outcome | None], None]
+    died: Callable[[Slot, SlotRecord, Dossier, Outcome | None], None]
 
 
 class Crew:
@@ -93,6 +96,7 @@ class Crew:
         self._inherited = inherited
         self._shared = shared
         self._boot_timeout = boot_timeout
+        self._oom = OomWatch()
         self._forking = False
         self._reading: set[int] = set()
         self.spared: set[int] = set()
@@ -132,6 +136,7 @@ class Crew:
                 retry_in=_FORK_AGAIN,
             )
             return
+        slot.stack_read = stack_end(slot)
         self._log.emit(events.CHILD_STARTED, slot=slot.number, child=slot.pid)
         self._resume_reading(slot)
 
@@ -219,14 +224,15 @@ class Crew:
         if ended is None:
             return
         self._pause_reading(slot)
+        dossier = self._dossier_of(slot, ended)
         outcome = verdict_on(self.ledger.slots[slot.number], slot.verdict, time.time())
-        record = self.ledger.died(slot.number, bool(slot.killed), ended.reason, outcome)
+        record = self.ledger.died(slot.number, bool(slot.killed), dossier.text, outcome)
         planned = ended.code == child_loop.EXIT_LEFT and not record.busy and slot.ready
         if not planned:
             self.left_in_order = False
         pause = slot.buried(time.monotonic(), planned, record.busy)
-        self._tell_death(slot, ended, planned, pause)
-        self._hooks.died(slot, record, ended, outcome)
+        self._tell_death(slot, dossier, record, planned, pause)
+        self._hooks.died(slot, record, dossier, outcome)
         self._page.idle_slots = len(self.ledger.idle_slots())
         if not slot.ready and ended.code == child_loop.EXIT_IMPORT:
             self._hooks.import_failed()
@@ -236,18 +242,31 @@ class Crew:
             self._loop.call_later(pause, self.fill)
         self._hooks.reports_came()
 
-    def _tell_death(self, slot: Slot, ended: ChildExit, planned: bool, pause: float) -> None:
+    def _dossier_of(self, slot: Slot, ended: ChildExit) -> Dossier:
+        record = self.ledger.slots[slot.number]
+        notes = notes_of(slot, name_of(record.raw)[0]) if record.busy else None
+        crash = crash_lines(slot)
+        killed_by_others = ended.signal == signal.SIGKILL and not slot.killed
+        oom = self._oom.evidence() if killed_by_others else ""
+        return Dossier(ended, oom, notes, slot.stack or crash)
+
+    def _tell_death(self, slot: Slot, dossier: Dossier, record: SlotRecord, planned: bool, pause: float) -> None:
+        ended = dossier.ended
         if planned or slot.killed:
             self._log.emit(events.CHILD_LEFT, slot=slot.number, child=ended.pid)
-        else:
-            self._log.emit(
-                events.CHILD_DIED,
-                slot=slot.number,
-                child=ended.pid,
-                reason=ended.reason,
-                rss_kb=ended.rss_kb,
-                respawn_in=pause,
-            )
+            return
+        jid, name = name_of(record.raw) if record.busy else ("", "")
+        self._log.emit(
+            events.CHILD_DIED,
+            slot=slot.number,
+            child=ended.pid,
+            reason=dossier.headline,
+            rss_kb=ended.rss_kb,
+            jid=jid,
+            job=name,
+            frames=[line.strip() for line in dossier.stack[:MOST_LINES]],
+            respawn_in=pause,
+        )
 
     def kill_those_that_do_not_say_hello(self) -> None:
         now = time.monotonic()

@@ -19,7 +19,7 @@ from cogworkerd.worker.page import Page, clock
 
 from .ledger import Ledger, SlotRecord
 from .link import Link
-from .memory import ProportionalSets, rss_kb
+from .memory import Shares, rss_kb
 from .slot import Slot
 
 BEAT_EVERY = 5.0
@@ -60,7 +60,7 @@ class Heartbeat:
         self._queues = queues
         self._phase = phase
         self._reliable = reliable
-        self._proportional = ProportionalSets()
+        self._shares = Shares()
         self._published: tuple[dict[str, bytes], bool] = ({}, False)
 
     async def beat(self) -> None:
@@ -107,7 +107,7 @@ class Heartbeat:
         pipe.expire(key, PRESENCE_TTL)
 
     def _info(self) -> str:
-        self._proportional.sample([None, *(slot.pid for slot in self._slots if slot.pid is not None)])
+        self._shares.sample([None, *(slot.pid for slot in self._slots if slot.pid is not None)])
         own = rss_kb()
         slots = [self._slot_info(slot) for slot in self._slots]
         known = [size for size in (own, *(slot["rss_kb"] for slot in slots)) if size is not None]
@@ -115,7 +115,7 @@ class Heartbeat:
             **self._describe,
             "queues": self._queues(),
             "rss_kb": sum(known) if known else None,
-            "pss_kb": self._proportional.total,
+            "pss_kb": self._shares.total_pss_kb,
             "version": cogworkerd.__version__,
             "python": platform.python_version(),
             "phase": self._phase(),
@@ -128,8 +128,15 @@ class Heartbeat:
         record = self._ledger.slots.get(slot.number)
         jid = _job_of(record)[1] if record is not None and record.busy else None
         rss = rss_kb(slot.pid) if slot.pid is not None else None
-        pss = self._proportional.of(slot.pid) if slot.pid is not None else None
-        return {"tid": slot.tid, "pid": slot.pid, "rss_kb": rss, "pss_kb": pss, "jid": jid}
+        share = self._shares.of(slot.pid) if slot.pid is not None else None
+        return {
+            "tid": slot.tid,
+            "pid": slot.pid,
+            "rss_kb": rss,
+            "pss_kb": share.pss_kb if share is not None else None,
+            "private_kb": share.private_kb if share is not None else None,
+            "jid": jid,
+        }
 
     async def publish(self, full: bool = False) -> None:
         """Write what runs where, between beats only if it has changed.

@@ -10,43 +10,47 @@ from collections.abc import Mapping
 from typing import Any
 
 from cogworkerd import events
+from cogworkerd.errors import JobMemoryExceeded
 from cogworkerd.interrupts import Interrupt, error_of, timeout_of
 from cogworkerd.log import Log
 from cogworkerd.payload import Unparseable, parse
+from cogworkerd.settings import Settings
 from cogworkerd.worker.slot_page import run_number
 
 from .crew import Crew
 from .ledger import Ledger, SlotPhase, SlotRecord
+from .memory import rss_kb
 from .slot import Slot
-from .stacks import stack_of
+from .stacks import STACK_WAIT, stack_of
 from .tasks import Tasks
 
 LOOK_EVERY = 0.25
 """Seconds between two looks at the clocks of running jobs."""
 
 CANCEL_GRACE = 5.0
+_BRIEFLY = 0.1
 
 
 class Interruptions:
     """Interrupts the jobs of one crew.
 
     Args:
-        timeout: seconds for a job that does not say; None: as long as it likes.
-        grace: seconds that a job has after its timeout before it is killed.
+        settings: `timeout`, `timeout_grace`, `kill_rss`.
     """
 
-    def __init__(self, crew: Crew, ledger: Ledger, tasks: Tasks, log: Log, timeout: float | None, grace: float) -> None:
+    def __init__(self, crew: Crew, ledger: Ledger, tasks: Tasks, log: Log, settings: Settings) -> None:
         self._crew = crew
         self._ledger = ledger
         self._tasks = tasks
         self._log = log
-        self._timeout = timeout
-        self._grace = grace
+        self._timeout = settings.timeout
+        self._grace = settings.timeout_grace
+        self._kill_kb = settings.kill_rss // 1024 if settings.kill_rss is not None else None
         self._limits: dict[int, tuple[int, float | None]] = {}
         self._interrupted: dict[int, int] = {}
 
     async def look(self) -> None:
-        """Interrupt each job whose time is over."""
+        """Interrupt each job whose time is over; kill each that has grown too large."""
         now = time.time()
         for slot in self._crew.alive:
             record = self._ledger.slots.get(slot.number)
@@ -55,6 +59,16 @@ class Interruptions:
             limit = self._limit_of(slot, record)
             if limit is not None and now - record.started_at >= limit:
                 self.interrupt(slot, Interrupt.TIMEOUT, self._grace)
+            if self._kill_kb is not None:
+                await self._kill_if_large(slot, record, self._kill_kb)
+
+    async def _kill_if_large(self, slot: Slot, record: SlotRecord, most_kb: int) -> None:
+        """There is no grace: what grows like this would not wait for the end of one."""
+        size = rss_kb(slot.pid)
+        if size is None or size <= most_kb or slot.killed:
+            return
+        error = JobMemoryExceeded(f"its process has {size // 1024} MiB, more than kill_rss = {most_kb // 1024} MiB")
+        await self._kill_with_stack(slot, _run_of(slot, record), error, _BRIEFLY)
 
     def _limit_of(self, slot: Slot, record: SlotRecord) -> float | None:
         """The timeout of the run at hand. Payloads are only parsed where they may name one, once a run."""
@@ -103,9 +117,11 @@ class Interruptions:
 
     async def _kill_after(self, slot: Slot, run: int, error: BaseException, grace: float) -> None:
         await asyncio.sleep(grace)
-        if not self._still_at(slot, run):
-            return
-        lines = await stack_of(slot, still=lambda: self._still_at(slot, run))
+        if self._still_at(slot, run):
+            await self._kill_with_stack(slot, run, error)
+
+    async def _kill_with_stack(self, slot: Slot, run: int, error: BaseException, wait: float = STACK_WAIT) -> None:
+        lines = await stack_of(slot, lambda: self._still_at(slot, run), wait)
         self._crew.read(slot)  # it may have ended this very moment
         if self._still_at(slot, run):
             self._crew.kill(slot, f"{type(error).__name__}: {error}", verdict=error, stack=lines)

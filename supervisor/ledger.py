@@ -78,7 +78,7 @@ class Orphan:
     """A job to be requeued: its child died in it (blamed unless we killed it), or gave it back.
 
     Attributes:
-        reason: how the child died; "" for one that gave it back.
+        reason: how the child died, one line, then its stack; "" for one that gave it back.
         marked: a requeue was sent and not answered; it is not repeated but judged anew as a stray.
     """
 

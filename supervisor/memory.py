@@ -7,6 +7,8 @@ process at a time.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import psutil
 
 
@@ -18,34 +20,43 @@ def rss_kb(pid: int | None = None) -> int | None:
         return None
 
 
-def pss_kb(pid: int | None = None) -> int | None:
-    """The proportional set of a process, in KiB; None where the system does not tell it."""
+@dataclass(frozen=True)
+class Share:
+    """What a process takes, in KiB: its proportional set, and what it shares with nobody."""
+
+    pss_kb: int
+    private_kb: int
+
+
+def share_of(pid: int | None = None) -> Share | None:
+    """Of a process, by default our own; None where the system does not tell it."""
     try:
-        return int(psutil.Process(pid).memory_full_info().pss) // 1024
+        found = psutil.Process(pid).memory_full_info()
+        return Share(int(found.pss) // 1024, int(found.uss) // 1024)
     except (psutil.Error, OSError, NotImplementedError, RuntimeError, AttributeError):
         return None
 
 
-class ProportionalSets:
-    """The PSS of each process, as of its last turn."""
+class Shares:
+    """The share of each process, as of its last turn."""
 
     def __init__(self) -> None:
-        self._known: dict[int | None, int] = {}
+        self._known: dict[int | None, Share] = {}
         self._turn = 0
 
     def sample(self, pids: list[int | None]) -> None:
         """Ask one of these processes (None: our own); the next one at the next call. The others are forgotten."""
-        self._known = {pid: size for pid, size in self._known.items() if pid in pids}
+        self._known = {pid: share for pid, share in self._known.items() if pid in pids}
         self._turn += 1
         pid = pids[self._turn % len(pids)]
-        size = pss_kb(pid)
-        if size is not None:
-            self._known[pid] = size
+        share = share_of(pid)
+        if share is not None:
+            self._known[pid] = share
 
-    def of(self, pid: int | None) -> int | None:
+    def of(self, pid: int | None) -> Share | None:
         return self._known.get(pid)
 
     @property
-    def total(self) -> int | None:
+    def total_pss_kb(self) -> int | None:
         """Of all processes that were asked."""
-        return sum(self._known.values()) if self._known else None
+        return sum(share.pss_kb for share in self._known.values()) if self._known else None

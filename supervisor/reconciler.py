@@ -216,7 +216,7 @@ class Reconciler:
                 queue=queue,
                 blame=orphan.blame,
                 result=answer,
-                reason=orphan.reason,
+                reason=orphan.reason.partition("\n")[0],
             )
         else:
             self._log.emit(events.JOB_RETURNED, jid=jid, queue=queue)

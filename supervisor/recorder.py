@@ -22,6 +22,7 @@ from cogworkerd.store.keys import Keys
 from cogworkerd.store.outages import Trouble, classify
 from cogworkerd.worker.meter import waited
 
+from .dossier import Dossier
 from .ledger import Ledger, SlotPhase, SlotRecord
 from .link import SERVER_TROUBLE, Link
 from .slot import Slot
@@ -60,34 +61,31 @@ class Recorder:
         """
         self._recording.add(RunRecord.decode(record))
 
-    def lost(
-        self, record: SlotRecord, error: BaseException, kind: Kind | None, rss_kb: int, lines: Sequence[str]
-    ) -> None:
+    def lost(self, record: SlotRecord, error: BaseException, kind: Kind | None, dossier: Dossier) -> None:
         """A run has ended with its process, so that nobody reported it.
 
         Args:
             record: of the slot, as it was.
             error: what the run is said to have failed with.
             kind: what becomes of the job; None: it is requeued, or in dead if it has lost its process too often.
-            rss_kb: the largest resident set of the process.
-            lines: of its stack, if it is known.
         """
         try:
             payload = parse(record.raw)
         except Unparseable:
             return
         now = time.time()
-        receipt = Receipt(now - record.started_at, 0.0, 0.0, rss_kb, 0, 0, 0, waited(payload, record.started_at))
+        peak = dossier.ended.rss_kb
+        receipt = Receipt(now - record.started_at, 0.0, 0.0, peak, 0, 0, 0, waited(payload, record.started_at))
         entry, backtrace = b"", b""
         if self._settings.history:
             entry = entry_of(
                 payload, record.queue, receipt.as_fields(), record.started_at, now, self._settings.history_args, error
             )
-            backtrace = backtrace_of("\n".join(lines), MOST_BACKTRACE) if lines else b""
+            backtrace = backtrace_of("\n".join(dossier.stack), MOST_BACKTRACE) if dossier.stack else b""
         progress = Progress(payload, record.queue, None)
         state = QUEUED if kind is None else RETRYING if kind is Kind.RETRY else FAILED
         shown = {"error_class": type(error).__name__, "error_message": masked_text(str(error), payload)}
-        status = progress.fields(state, shown)
+        status = progress.fields(state, {**(dossier.notes or {}), **shown})
         self._recording.add(RunRecord(kind or Kind.RETRY, now, payload["class"], receipt, entry, backtrace, status))
 
     def buried(self, entry: bytes) -> None:
@@ -98,15 +96,6 @@ class Recorder:
             return
         error = {name: str(payload[name]) for name in ERROR_FIELDS if name in payload}
         self._recording.note(Progress(payload, str(payload.get("queue", "")), None).fields(FAILED, error))
-
-    def notes_of(self, slot: Slot, jid: str) -> dict[str, str]:
-        """What the run of this job in this slot last said of itself."""
-        _, note = slot.page.read()
-        try:
-            fields = json.loads(note) if note else {}
-        except ValueError:
-            return {}
-        return fields if fields.get("jid") == jid else {}
 
     async def record(self) -> None:
         """One turn: statuses that have changed, runs that have ended. After a failure nothing is tried for a second.

@@ -32,24 +32,24 @@ class ChildExit:
         code: exit status, or None if a signal ended it.
         signal: the signal's number, or None.
         rss_kb: the largest resident set that the kernel saw, in KiB.
+        core: it left a core file.
     """
 
     pid: int
     code: int | None
     signal: int | None
     rss_kb: int
+    core: bool = False
 
     @property
-    def reason(self) -> str:
-        """In words: for the log and for the dead entry of a job."""
+    def how(self) -> str:
+        """In words."""
         if self.signal is None:
-            how = f"exit status {self.code}"
-        else:
-            try:
-                how = f"signal {self.signal} ({signal.Signals(self.signal).name})"
-            except ValueError:
-                how = f"signal {self.signal}"
-        return f"{how}, peak RSS {self.rss_kb // 1024} MiB"
+            return f"exit status {self.code}"
+        try:
+            return f"signal {self.signal} ({signal.Signals(self.signal).name})"
+        except ValueError:
+            return f"signal {self.signal}"
 
 
 class Slot:
@@ -62,6 +62,7 @@ class Slot:
         killed: why the supervisor killed the child; "" if it did not.
         verdict: what the job of a killed child fails with, if it is the job's fault.
         stack: of the child, before it was killed.
+        stack_read: how much of its stack file was read, or is older than the child.
         ready: the child has said hello.
         not_before: monotonic second before which no new child is forked.
     """
@@ -78,6 +79,7 @@ class Slot:
         self.killed = ""
         self.verdict: BaseException | None = None
         self.stack: Sequence[str] = ()
+        self.stack_read = 0
         self.ready = False
         self.born = 0.0
         self.not_before = 0.0
@@ -203,7 +205,8 @@ class Slot:
         if reaped == 0:
             return None
         code = os.waitstatus_to_exitcode(status)
-        return ChildExit(pid, code if code >= 0 else None, -code if code < 0 else None, int(usage.ru_maxrss))
+        exited, signalled = (code, None) if code >= 0 else (None, -code)
+        return ChildExit(pid, exited, signalled, int(usage.ru_maxrss), os.WCOREDUMP(status))
 
     def buried(self, now: float, planned: bool, held_a_job: bool) -> float:
         """The child is gone: close its pipe and say how long to wait before the next fork: nothing after a healthy

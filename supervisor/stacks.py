@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ STACK_WAIT = 0.9
 _LOOK_EVERY = 0.005
 _MOST = 2**18
 _MOST_KEPT = 2**20
+_PERFORMS = re.compile(r"/cogworkerd/worker/perform\.py\", line \d+ in (_call|_as_task|innermost|_attempt)")
 _NO_FILES = ["this system has no memory files for stacks"]
 
 
@@ -35,6 +37,7 @@ def _begin(slot: Slot) -> int:
     if stack_end(slot) > _MOST_KEPT:
         os.ftruncate(slot.stack_file, 0)
         os.lseek(slot.stack_file, 0, os.SEEK_SET)
+        slot.stack_read = 0
     return stack_end(slot)
 
 
@@ -44,32 +47,57 @@ def stack_end(slot: Slot) -> int:
 
 
 def stack_lines(slot: Slot, start: int) -> list[str]:
-    """What was written from there on, without empty lines."""
+    """What was written from there on, without empty lines and our own frames below the job's."""
     if slot.stack_file is None:
         return _NO_FILES
     text = os.pread(slot.stack_file, _MOST, start).decode("utf-8", "replace")
-    return [line.rstrip() for line in text.splitlines() if line.strip()]
+    return _without_our_frames([line.rstrip() for line in text.splitlines() if line.strip()])
 
 
-async def stack_of(slot: Slot, still: Callable[[], bool] = lambda: True) -> list[str]:
+def _without_our_frames(lines: list[str]) -> list[str]:
+    """Each thread's frames up to the one that called the job: the rest is the same in every child. A thread that is in
+    none but our own keeps them all."""
+    shown: list[str] = []
+    skipping = False
+    for index, line in enumerate(lines):
+        if not line.startswith("  "):
+            skipping = False
+        elif _PERFORMS.search(line) and index and lines[index - 1].startswith("  "):
+            skipping = True
+        if not skipping:
+            shown.append(line)
+    return shown
+
+
+async def stack_of(slot: Slot, still: Callable[[], bool] = lambda: True, wait: float = STACK_WAIT) -> list[str]:
     """The stack of a slot's child now; the innermost frame first.
 
     Args:
         still: asked before the child is signalled.
+        wait: seconds that the child has to answer.
 
     Returns:
-        Lines; none where the child did not answer within a second.
+        Lines; none where it did not.
     """
     if slot.stack_file is None:
         return _NO_FILES
     start = _begin(slot)
     if slot.ready and still():
         slot.signal(signal.SIGUSR1)
-    limit = time.monotonic() + STACK_WAIT
+    limit = time.monotonic() + wait
     size = start
     while time.monotonic() < limit:
         await asyncio.sleep(_LOOK_EVERY)
         before, size = size, stack_end(slot)
         if size == before > start:
             break  # it has grown, and grows no more
-    return stack_lines(slot, start)
+    lines = stack_lines(slot, start)
+    slot.stack_read = stack_end(slot)
+    return lines
+
+
+def crash_lines(slot: Slot) -> list[str]:
+    """What faulthandler has written of a child that has crashed; none where it had no time for it."""
+    lines = stack_lines(slot, slot.stack_read) if slot.stack_file is not None else []
+    slot.stack_read = stack_end(slot)
+    return lines

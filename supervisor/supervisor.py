@@ -32,6 +32,7 @@ from .dead_limit import TRIM_EVERY, DeadLimit
 from .death import parent_death_signal
 from .death_hooks import DeathHooks
 from .deferred import DeferredReleases
+from .dossier import Dossier
 from .errand import Errands, Means
 from .farewell import drain, say_farewell
 from .fetch_mode import what_is_missing
@@ -53,7 +54,7 @@ from .remote import Remote
 from .requests import Requests
 from .resolver import ResolvingLoop
 from .roll import Roll
-from .slot import ChildExit, Slot
+from .slot import Slot
 from .start_line import tell_start
 from .systemd import Notifier
 from .tasks import Tasks, cancel, pause
@@ -191,14 +192,7 @@ class Supervisor:
             self._settings.boot_timeout,
         )
         self._recorder = Recorder(self._link, self._keys, self._settings, self._ledger, self._crew.slots, self._log)
-        self._interruptions = Interruptions(
-            self._crew,
-            self._ledger,
-            self._tasks,
-            self._log,
-            self._settings.timeout,
-            self._settings.timeout_grace,
-        )
+        self._interruptions = Interruptions(self._crew, self._ledger, self._tasks, self._log, self._settings)
         self._requests = Requests(
             self._link, self._keys, self._identity, self._crew, self._ledger, self._interruptions, self._log
         )
@@ -543,14 +537,14 @@ class Supervisor:
         self._hooks.died(entry)
         self._recorder.buried(entry)
 
-    def _child_died(self, slot: Slot, record: SlotRecord, ended: ChildExit, verdict: Outcome | None) -> None:
+    def _child_died(self, slot: Slot, record: SlotRecord, dossier: Dossier, verdict: Outcome | None) -> None:
         """The run of a job whose process is gone is written down here: nobody else is left who could."""
         if record.phase is not SlotPhase.STARTED:
             return
         if verdict is not None and slot.verdict is not None:
-            self._recorder.lost(record, slot.verdict, verdict.kind, ended.rss_kb, slot.stack)
+            self._recorder.lost(record, slot.verdict, verdict.kind, dossier)
         elif not slot.killed:
-            self._recorder.lost(record, ProcessDied(ended.reason), None, ended.rss_kb, ())
+            self._recorder.lost(record, ProcessDied(dossier.headline), None, dossier)
 
     def _import_failed(self) -> None:
         if not any(slot.ready for slot in self._crew.slots):

@@ -17,6 +17,7 @@ EXAMPLES = """examples:
   cogworkerd status
   cogworkerd status --watch
   cogworkerd status --watch --every 5
+  cogworkerd status --memory
   cogworkerd status --json
   cogworkerd status --embedded ./data"""
 
@@ -25,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--json", action="store_true", help="one object, for scripts")
     how.add_argument("--watch", action="store_true", help="one screen that refreshes in place, until Ctrl-C")
+    how.add_argument("--memory", action="store_true", help="what each slot shares and what it has for itself")
     parser.add_argument("--every", metavar="SECONDS", type=_every, default=2.0, help="with --watch: how often (2)")
     options.add_server(parser)
     options.add_embedded(parser, starts=False)
@@ -37,6 +39,9 @@ def perform(arguments: argparse.Namespace) -> int:
     if arguments.watch:
         return watch(store, found.settings.server().masked, arguments.every)
     state = snapshot(store.client, store.keys)
+    if arguments.memory:
+        print(memory_text(state))
+        return 0
     print(json.dumps(as_object(state), indent=2) if arguments.json else as_text(state, time.time()))
     return 0
 
@@ -100,6 +105,26 @@ def as_text(state: Snapshot, now: float) -> str:
             *([periodic] if state.periodic else []),
         ]
     )
+
+
+def memory_text(state: Snapshot) -> str:
+    """What the slots take, as a table for each daemon. Shared is what is resident and not private."""
+    tables = [
+        table(
+            f"{process.identity}: PSS {size(process.pss_kb)} in all, the supervisor's included",
+            ("slot", "pid", "RSS", "PSS", "private", "shared", "job"),
+            [_memory_row(number, slot) for number, slot in enumerate(process.slots, 1)],
+        )
+        for process in state.processes
+    ]
+    return "\n\n".join(tables) or "Processes: none is running"
+
+
+def _memory_row(number: int, slot: dict[str, Any]) -> tuple[object, ...]:
+    rss, private = slot.get("rss_kb"), slot.get("private_kb")
+    shared = rss - private if isinstance(rss, int) and isinstance(private, int) else None
+    sizes = (size(each) for each in (rss, slot.get("pss_kb"), private, shared))
+    return number, slot.get("pid") or "", *sizes, slot.get("jid") or ""
 
 
 def _periodic_row(entry: PeriodicEntry) -> tuple[object, ...]:

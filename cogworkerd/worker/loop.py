@@ -29,6 +29,7 @@ from cogworkerd.worker.death_hooks import Death, call_death_hooks
 from cogworkerd.worker.fetch import SERVER_TROUBLE, Fetcher, Found
 from cogworkerd.worker.page import Page, clock
 from cogworkerd.worker.perform import Copy, Performer
+from cogworkerd.worker.recycling import Recycling
 from cogworkerd.worker.reports import Deaf, Held, Report, Reporter, Result
 from cogworkerd.worker.settle import Settler
 from cogworkerd.worker.signals import ChildSignals
@@ -177,7 +178,7 @@ class Child:
         )
         child_signals.obey = self._performer.obey
         self._recording = Recording(keys, settings)
-        self._jobs_left = settings.max_jobs_per_child
+        self._recycling = Recycling(settings)
         self._shown_idle = False
         self._wait_failed = False
 
@@ -195,7 +196,9 @@ class Child:
 
     @property
     def _leaving(self) -> bool:
-        return self._signals.stopping[0] or self._reporter.deaf or self._signals.orphaned or self._jobs_left == 0
+        return (
+            self._signals.stopping[0] or self._reporter.deaf or self._signals.orphaned or bool(self._recycling.reason)
+        )
 
     def _may_fetch(self) -> bool:
         return not self._leaving and self._page.may_fetch(clock())
@@ -242,8 +245,9 @@ class Child:
             self._send(reports.frame(Report.PERFORMED, done.outcome.encode()))
         if time.monotonic() - began > _STALE_AFTER:
             self._channel.drop_if_stale()
-        if self._jobs_left:
-            self._jobs_left -= 1
+        self._recycling.performed()
+        if self._recycling.reason:
+            self._log.emit(events.CHILD_RECYCLED, slot=self._setup.slot, reason=self._recycling.reason)
         return done
 
     def _settle(self, done: Settlement, held: Held) -> Found | None:

@@ -11,11 +11,12 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from cogworkerd import context, events
-from cogworkerd.errors import UnknownJob
+from cogworkerd.errors import Expired, UnknownJob
+from cogworkerd.expiry import EXPIRES_AT, lateness
 from cogworkerd.history import backtrace_of_error, entry_of
 from cogworkerd.interrupts import Interrupt, error_of
 from cogworkerd.locks import Locks
-from cogworkerd.outcome import SUCCESS, Kind, Outcome, Settlement
+from cogworkerd.outcome import EXPIRED, SUCCESS, Kind, Outcome, Settlement
 from cogworkerd.payload import UNPARSEABLE, Unparseable, dump, failures_of, parse, unparseable
 from cogworkerd.receipt import Receipt
 from cogworkerd.redact import is_masked, masked_text
@@ -24,7 +25,7 @@ from cogworkerd.run_record import RunRecord
 from cogworkerd.status import COMPLETE, FAILED, MOST_MESSAGE, QUEUED, RETRYING, Progress
 from cogworkerd.text import error_class, error_message, printable, traceback_text
 from cogworkerd.worker.death_hooks import Death, death_of
-from cogworkerd.worker.meter import Meter
+from cogworkerd.worker.meter import Meter, waited
 from cogworkerd.worker.reports import Held
 from cogworkerd.worker.slot_page import SlotPage, run_number
 
@@ -134,6 +135,9 @@ class Performer:
             payload = parse(held.raw)
         except Unparseable as problem:
             return self._bury_unparseable(held, str(problem))
+        late = lateness(payload, time.time()) if EXPIRES_AT in payload else None
+        if late is not None:
+            return self._drop_expired(payload, held, late)
         progress = Progress(payload, held.queue, self._page.write)
         job = context.context_of(payload, held.queue, self._stopping, progress)
         self._show(f"{printable(job.name, 60)} {printable(job.jid, 24)}")
@@ -349,6 +353,19 @@ class Performer:
         elif progress.wanted:
             status = progress.fields(COMPLETE)
         return RunRecord(outcome.kind, finished_at, name, receipt, entry, backtrace, status)
+
+    def _drop_expired(self, payload: dict[str, Any], held: Held, late: float) -> Settlement:
+        now = time.time()
+        context.enter(context.context_of(payload, held.queue, self._stopping))
+        try:
+            self._log.emit(events.JOB_EXPIRED, late=round(late, 3))
+        finally:
+            context.leave()
+        receipt = Receipt(0.0, 0.0, 0.0, 0, 0, 0, 0, waited(payload, now))
+        progress = Progress(payload, held.queue, None)
+        expired = Expired(f"not started in time: {late:.1f} s late")
+        self.record = self._recorded(payload, held.queue, progress, now, EXPIRED, expired, receipt)
+        return self._locks.settlement(held.raw, payload, held.queue, EXPIRED, now)
 
     def _bury_unparseable(self, held: Held, reason: str) -> Settlement:
         self._log.emit(events.JOB_UNPARSEABLE, queue=held.queue, reason=reason)

@@ -65,6 +65,8 @@ class ChildSignals:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         self._register_stack()
+        if self._stack_file is not None:
+            faulthandler.enable(file=self._stack_file, all_threads=True)
         os.register_at_fork(after_in_child=self._in_a_jobs_fork)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
