@@ -59,18 +59,18 @@ def burial_of(raw: bytes, queue: str, reason: str, locks: Locks, now: float) -> 
     return Burial(locks.waiting(payload, queue), outcome)
 
 
-def verdict_on(record: SlotRecord, error: BaseException | None, now: float) -> Outcome | None:
+def verdict_on(record: SlotRecord, error: BaseException, now: float) -> Outcome | None:
     """What becomes of the job of a child that the supervisor has killed for it.
 
     The job's `retry_in` hook is not asked: its code is not for this process.
 
     Args:
-        record: of the slot; error: what the job is said to have failed with, or None.
+        record: of the slot; error: what the job is said to have failed with.
 
     Returns:
         None where the job is to be requeued as it is, or was performed already.
     """
-    if error is None or record.phase is not SlotPhase.STARTED:
+    if record.phase is not SlotPhase.STARTED:
         return None
     try:
         payload = parse(record.raw)

@@ -19,6 +19,7 @@ from cogworkerd.store.scripts import Unreleased
 from cogworkerd.worker import loop as child_loop
 from cogworkerd.worker.page import Page
 from cogworkerd.worker.reports import Report, job_of, unreleased_of
+from cogworkerd.worker.slot_page import run_number
 
 from . import descriptors
 from .burial import name_of, verdict_on
@@ -28,7 +29,7 @@ from .link import SERVER_TROUBLE, Link
 from .notes import notes_of
 from .oom import OomWatch
 from .resolver import ResolvingLoop
-from .slot import ChildExit, Slot, reap_strangers
+from .slot import ChildExit, Sentence, Slot, reap_strangers
 from .stacks import crash_lines, stack_end, stack_file, stack_of
 
 READ_PAUSE = 0.02
@@ -225,7 +226,7 @@ class Crew:
             return
         self._pause_reading(slot)
         dossier = self._dossier_of(slot, ended)
-        outcome = verdict_on(self.ledger.slots[slot.number], slot.verdict, time.time())
+        outcome = self._verdict_on(slot)
         record = self.ledger.died(slot.number, bool(slot.killed), dossier.text, outcome)
         planned = ended.code == child_loop.EXIT_LEFT and not record.busy and slot.ready
         if not planned:
@@ -241,6 +242,13 @@ class Crew:
         if pause:
             self._loop.call_later(pause, self.fill)
         self._hooks.reports_came()
+
+    def _verdict_on(self, slot: Slot) -> Outcome | None:
+        """What becomes of the job of a child that was killed for it; None where it is another job by now."""
+        record, sentence = self.ledger.slots[slot.number], slot.sentence
+        if sentence is None or sentence.run != run_of(slot, record):
+            return None
+        return verdict_on(record, sentence.error, time.time())
 
     def _dossier_of(self, slot: Slot, ended: ChildExit) -> Dossier:
         record = self.ledger.slots[slot.number]
@@ -297,17 +305,17 @@ class Crew:
         for slot in self.alive:
             self.kill(slot, why)
 
-    def kill(self, slot: Slot, why: str, verdict: BaseException | None = None, stack: Sequence[str] = ()) -> None:
+    def kill(self, slot: Slot, why: str, sentence: Sentence | None = None, stack: Sequence[str] = ()) -> None:
         """End one child and what its job has started.
 
         Args:
             why: in words.
-            verdict: what the job at hand then fails with; None: it is no fault of the job's, which goes back.
+            sentence: what its run then fails with; None: it is no fault of the job's, which goes back.
             stack: of the child, as it was just now.
         """
         if not slot.killed and slot.pid is not None:
             self._log.emit(events.CHILD_KILLED, slot=slot.number, child=slot.pid, why=why)
-            slot.kill(why, verdict, stack)
+            slot.kill(why, sentence, stack)
 
     async def wake(self, number: int) -> None:
         """End the blocking wait of one idle child; best effort."""
@@ -347,6 +355,11 @@ class Crew:
                 jid=name_of(record.raw)[0] if record.busy else "",
                 frames=[line.strip() for line in lines],
             )
+
+
+def run_of(slot: Slot, record: SlotRecord) -> int:
+    """The number of the run that a slot is at."""
+    return run_number(slot.pid or 0, record.runs)
 
 
 def freeze() -> None:

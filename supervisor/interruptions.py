@@ -15,12 +15,11 @@ from cogworkerd.interrupts import Interrupt, error_of, timeout_of
 from cogworkerd.log import Log
 from cogworkerd.payload import Unparseable, parse
 from cogworkerd.settings import Settings
-from cogworkerd.worker.slot_page import run_number
 
-from .crew import Crew
+from .crew import Crew, run_of
 from .ledger import Ledger, SlotPhase, SlotRecord
 from .memory import rss_kb
-from .slot import Slot
+from .slot import Sentence, Slot
 from .stacks import STACK_WAIT, stack_of
 from .tasks import Tasks
 
@@ -68,11 +67,11 @@ class Interruptions:
         if size is None or size <= most_kb or slot.killed:
             return
         error = JobMemoryExceeded(f"its process has {size // 1024} MiB, more than kill_rss = {most_kb // 1024} MiB")
-        await self._kill_with_stack(slot, _run_of(slot, record), error, _BRIEFLY)
+        await self._kill_with_stack(slot, run_of(slot, record), error, _BRIEFLY)
 
     def _limit_of(self, slot: Slot, record: SlotRecord) -> float | None:
         """The timeout of the run at hand. Payloads are only parsed where they may name one, once a run."""
-        run = _run_of(slot, record)
+        run = run_of(slot, record)
         known = self._limits.get(slot.number)
         if known is not None and known[0] == run:
             return known[1]
@@ -94,7 +93,7 @@ class Interruptions:
         record = self._ledger.slots.get(slot.number)
         if record is None or record.phase is not SlotPhase.STARTED or slot.pid is None:
             return False
-        run = _run_of(slot, record)
+        run = run_of(slot, record)
         if self._interrupted.get(slot.number) == run:
             return False
         self._interrupted[slot.number] = run
@@ -124,11 +123,11 @@ class Interruptions:
         lines = await stack_of(slot, lambda: self._still_at(slot, run), wait)
         self._crew.read(slot)  # it may have ended this very moment
         if self._still_at(slot, run):
-            self._crew.kill(slot, f"{type(error).__name__}: {error}", verdict=error, stack=lines)
+            self._crew.kill(slot, f"{type(error).__name__}: {error}", Sentence(run, error), lines)
 
     def _still_at(self, slot: Slot, run: int) -> bool:
         record = self._ledger.slots.get(slot.number)
-        return record is not None and record.phase is SlotPhase.STARTED and _run_of(slot, record) == run
+        return record is not None and record.phase is SlotPhase.STARTED and run_of(slot, record) == run
 
     async def stop_all(self, time_left: float) -> None:
         """The time of a stop is over: tell every running job, and wait a moment for them to leave things in order.
@@ -148,10 +147,6 @@ class Interruptions:
             if record is not None and record.phase is SlotPhase.STARTED and _payload_of(record).get("jid") == jid:
                 return slot
         return None
-
-
-def _run_of(slot: Slot, record: SlotRecord) -> int:
-    return run_number(slot.pid or 0, record.runs)
 
 
 def _payload_of(record: SlotRecord) -> Mapping[str, Any]:

@@ -52,6 +52,18 @@ class ChildExit:
             return f"signal {self.signal}"
 
 
+@dataclass(frozen=True)
+class Sentence:
+    """What a run is to fail with.
+
+    Attributes:
+        run: its number (`slot_page.run_number`): a child that is to be killed may go on to the next job meanwhile.
+    """
+
+    run: int
+    error: BaseException
+
+
 class Slot:
     """One slot of the supervisor; its child changes, its number and tid stay.
 
@@ -60,7 +72,7 @@ class Slot:
         pid: of the living child, or None.
         told: the child was told to leave.
         killed: why the supervisor killed the child; "" if it did not.
-        verdict: what the job of a killed child fails with, if it is the job's fault.
+        sentence: what the run fails with for which the child was killed; None: it was not the job's fault.
         stack: of the child, before it was killed.
         stack_read: how much of its stack file was read, or is older than the child.
         ready: the child has said hello.
@@ -77,7 +89,7 @@ class Slot:
         self._life_fd = -1
         self.told = False
         self.killed = ""
-        self.verdict: BaseException | None = None
+        self.sentence: Sentence | None = None
         self.stack: Sequence[str] = ()
         self.stack_read = 0
         self.ready = False
@@ -122,7 +134,7 @@ class Slot:
                 fcntl.fcntl(read, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
         self.pid, self.report_fd, self._life_fd = pid, read, life_write
         self.told, self.killed, self.ready, self.born = False, "", False, time.monotonic()
-        self.verdict, self.stack = None, ()
+        self.sentence, self.stack = None, ()
         self._buffer = Buffer()
 
     @staticmethod
@@ -170,10 +182,10 @@ class Slot:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
-    def kill(self, why: str, verdict: BaseException | None = None, stack: Sequence[str] = ()) -> None:
+    def kill(self, why: str, sentence: Sentence | None = None, stack: Sequence[str] = ()) -> None:
         """End the child and the processes that its job started. Of several reasons the first one counts."""
         if not self.killed:
-            self.killed, self.verdict, self.stack = why, verdict, stack
+            self.killed, self.sentence, self.stack = why, sentence, stack
         if self.pid is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)

@@ -541,8 +541,8 @@ class Supervisor:
         """The run of a job whose process is gone is written down here: nobody else is left who could."""
         if record.phase is not SlotPhase.STARTED:
             return
-        if verdict is not None and slot.verdict is not None:
-            self._recorder.lost(record, slot.verdict, verdict.kind, dossier)
+        if verdict is not None and slot.sentence is not None:
+            self._recorder.lost(record, slot.sentence.error, verdict.kind, dossier)
         elif not slot.killed:
             self._recorder.lost(record, ProcessDied(dossier.headline), None, dossier)
 

@@ -29,6 +29,7 @@ class Rules:
     wait_for_children: bool = True  # a dead predecessor's list is touched only when its children are gone
     keep_registered: bool = True  # an identity with a command possibly in limbo stays registered
     second_look_at_dead: bool = True  # an identity is recovered at the second look, two beats after the first
+    sentence_only_its_run: bool = True  # a child killed for one run may be at the next one when it dies
     kill_before_requeue: bool = True  # a straggler is dead and its pipe is read before its job is requeued
     release_in_settle: bool = True  # locks are released by the script that removes the entry
     release_only_if_removed: bool = True  # ... and only if it did remove it
@@ -45,6 +46,7 @@ class Scenario:
     failing: bool = True  # runs may fail: first failure to retry, second to dead
     stops: int = 0  # how many TERMs to supervisor 0
     restarts: int = 0  # how many TERMs to a child (rolling restart)
+    limits: int = 0  # how many runs go beyond a limit and are killed for it by supervisor 0
     same_host: bool = True  # a successor sees at once that a predecessor's processes are gone
 
 
@@ -53,6 +55,8 @@ SUITE = (
     Scenario("one job, report pipe breaks", slots=2, kinds="deaf"),
     Scenario("one job, child replaced", restarts=1),
     Scenario("one job, two slots", slots=2),
+    Scenario("one job beyond its limit", limits=1),
+    Scenario("two jobs, one beyond its limit", jobs="ab", limits=1, failing=False),
     Scenario("two jobs", jobs="ab", failing=False),
     Scenario("two copies", jobs="aa", slots=2, failing=False),
     Scenario("stop", slots=2, stops=1, kinds="limbo kill", failing=False),
@@ -107,6 +111,7 @@ HOLES = {
     "keep_registered": "stop",
     "second_look_at_dead": "outage",
     "kill_before_requeue": "stop beside another",
+    "sentence_only_its_run": "two jobs, one beyond its limit",
     "release_in_settle": "one job",
     "release_only_if_removed": "false death",
 }

@@ -28,6 +28,11 @@ class SupervisorSteps(ChildSteps):
             c = n.sups[s].slots[i]
             c.child, c.led = "boot", "fetch"
             yield f"{who} forks slot {i} anew", False, n
+        if s == 0 and World(frozen).limits < self.sc.limits and sup.mode == "run" and slot.alive and slot.led == "run":
+            for step, fault, n in self.kill(frozen, s, i, slot, f"{who} kills slot {i} for {slot.lp}", fault=False):
+                n.limits += 1
+                n.sups[s].slots[i].ours = slot.lp
+                yield step, fault, n
         if sup.mode == "stop" and slot.alive:
             if not self.r.kill_before_requeue and slot.led == "run":
                 n = World(frozen)
@@ -85,7 +90,14 @@ class SupervisorSteps(ChildSteps):
 
     def reap(self, n: World, s: int, i: int) -> None:
         sup, c = n.sups[s], n.sups[s].slots[i]
-        if c.led == "run":
+        sentenced = bool(c.ours) and c.ours is not True
+        if c.led == "run" and sentenced and (c.ours == c.lp or not self.r.sentence_only_its_run):
+            if c.ours != c.lp:
+                n.fail(f"I6: {c.lp} pays for {c.ours}")
+            self.touch(sup, c.lp)
+            c.lo = "retry" if c.lp[1] == "0" else "dead"
+            self.remember(sup, c)
+        elif c.led == "run":
             self.touch(sup, c.lp)
             sup.orphans = plus(sup.orphans, (c.lp, not c.ours, False))
             if not c.ours and c.o != "was running" and c.told != DEAF:

@@ -132,6 +132,7 @@ class World:
         "faults",
         "ip",
         "limbo",
+        "limits",
         "locks",
         "orph",
         "parked",
@@ -155,6 +156,7 @@ class World:
             self.faults,
             self.stops,
             self.restarts,
+            self.limits,
             self.performed,
             self.won,
             self.settled,
@@ -190,6 +192,7 @@ class World:
             self.faults,
             self.stops,
             self.restarts,
+            self.limits,
             self.performed,
             self.won,
             self.settled,
@@ -220,7 +223,7 @@ def initial(sc: Scenario) -> World:
         (True,) * n,
         (False,) * n,
     )
-    return World((redis, (sup,) * n, (), 0, 0, 0, (), (), (), (), None))
+    return World((redis, (sup,) * n, (), 0, 0, 0, 0, (), (), (), (), None))
 
 
 def following(p: str) -> str:
