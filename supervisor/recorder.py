@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Sequence
+from typing import NoReturn
 
 from cogworkerd import events
 from cogworkerd.history import backtrace_of, entry_of
@@ -32,6 +33,7 @@ RECORD_EVERY = 0.2
 
 MOST_BACKTRACE = 4096
 _AFTER_FAILURE = 1.0
+_SITE = "record"
 
 
 class Recorder:
@@ -97,26 +99,45 @@ class Recorder:
         error = {name: str(payload[name]) for name in ERROR_FIELDS if name in payload}
         self._recording.note(Progress(payload, str(payload.get("queue", "")), None).fields(FAILED, error))
 
-    async def record(self) -> None:
+    async def keep(self) -> NoReturn:
+        """Take turns for ever."""
+        while True:
+            try:
+                if await self.record():
+                    self._link.worked(_SITE)
+            except SERVER_TROUBLE as error:
+                self._link.failed(_SITE, error)
+            await asyncio.sleep(RECORD_EVERY)
+
+    async def record(self, now_or_never: bool = False) -> bool:
         """One turn: statuses that have changed, runs that have ended. After a failure nothing is tried for a second.
+
+        Args:
+            now_or_never: there will be no later turn.
+
+        Returns:
+            Whether anything was written.
 
         Raises:
             RedisError, OSError: the server's trouble.
         """
         self._look_at_notes()
-        if time.monotonic() < self._not_before:
-            return
+        if time.monotonic() < self._not_before and not now_or_never:
+            return False
+        written = False
         while (batch := self._recording.take(time.time())) is not None:
             try:
                 await self._link.call(batch.call)
+                written = True
             except (*SERVER_TROUBLE, asyncio.CancelledError) as error:
                 self._not_before = time.monotonic() + _AFTER_FAILURE
-                if classify(error) is not Trouble.OTHER:
+                if isinstance(error, asyncio.CancelledError) or classify(error) is not Trouble.OTHER:
                     self._recording.put_back(batch)
                 raise
         if self._recording.dropped:
             self._log.emit(events.RECORD_DROPPED, count=self._recording.dropped)
             self._recording.dropped = 0
+        return written
 
     def _look_at_notes(self) -> None:
         for slot in self._slots:

@@ -48,7 +48,7 @@ from .phase import HANDLED, Order, Phase, order
 from .plan import Plan
 from .poller import Poller
 from .reconciler import RECONCILE_EVERY, Reconciler
-from .recorder import RECORD_EVERY, Recorder
+from .recorder import Recorder
 from .recovery import Recovery
 from .remote import Remote
 from .requests import Requests
@@ -324,7 +324,7 @@ class Supervisor:
         """What ran last is written down before we leave, if the server takes it within a second."""
         with contextlib.suppress(*SERVER_TROUBLE):
             async with asyncio.timeout(1.0):
-                await self._recorder.record()
+                await self._recorder.record(now_or_never=True)
 
     async def _first_beat(self) -> bool:
         """Beat until one succeeds, once a second. Nothing is fetched before.
@@ -386,7 +386,7 @@ class Supervisor:
         self._keep_up("heartbeat", self._beat, BEAT_EVERY)
         self._keep_up("publish", self._heartbeat.publish, 1.0)
         self._keep_up("timeouts", self._interruptions.look, LOOK_EVERY)
-        self._keep_up("record", self._recorder.record, RECORD_EVERY)
+        self._tasks.spawn(self._recorder.keep(), "recorder")
         self._tasks.spawn(self._poller.keep(lambda: self._phase is Phase.RUNNING), "poller")
         self._tasks.spawn(self._reconcile_for_ever(), "reconciler")
         self._keep_up("recovery", self._recover, _RECOVERY_EVERY)

@@ -30,7 +30,6 @@ class Recycling:
         self._jobs_left = settings.max_jobs_per_child
         self._most_rss = settings.max_rss_per_child
         self._most_private = settings.max_private_per_child
-        self._process = psutil.Process()
         self._next_look = 0.0
         self._statm = _open_statm() if self._most_rss is not None else None
         self.reason = ""
@@ -54,12 +53,12 @@ class Recycling:
             with contextlib.suppress(OSError, ValueError, IndexError):
                 return int(os.pread(self._statm, 100, 0).split()[1]) * _PAGE
         with contextlib.suppress(psutil.Error, OSError):
-            return int(self._process.memory_info().rss)
+            return int(psutil.Process().memory_info().rss)
         return 0
 
     def _private(self) -> int:
         with contextlib.suppress(psutil.Error, OSError, AttributeError):
-            return int(self._process.memory_full_info().uss)
+            return int(psutil.Process().memory_full_info().uss)
         return 0
 
 

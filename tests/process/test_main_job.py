@@ -24,7 +24,10 @@ def test_every_job_of_ten_thousand_is_performed_once(daemon: Start, client: Clie
     assert set(witness.hgetall("t:end").values()) == {"1"}
     assert inprogress(client) == []
     assert running.stop() == 0
-    left = {key for key in client.keys("*") if not key.startswith("cogworker:throughput:")}
+    of_runs = ("cogworker:throughput:", "cogworker:history:", "cogworker:x:cost:")
+    assert client.zcard("cogworker:history:success") == 5000
+    assert client.zcard("cogworker:history:all") == 5000
+    left = {key for key in client.keys("*") if not key.startswith(of_runs)}
     assert left <= {"cogworker:queues", "cogworker:live_queues", "cogworker:stats:processed", "cogworker:x:recovery"}
     running.clean_log()
 
