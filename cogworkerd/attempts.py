@@ -48,5 +48,5 @@ def _read(raw: bytes) -> Attempt | None:
             str(record.get("error_class", "")),
             str(record.get("error_message", "")),
         )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None

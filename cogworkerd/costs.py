@@ -123,7 +123,7 @@ def _hash(store: Store, key: str) -> list[tuple[str, int]]:
         try:
             found.append((raw.decode("utf-8", "replace"), int(value)))
         except ValueError:
-            continue
+            continue  # somebody else's, or more digits than a number may have
     return found
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cogworkerd.payload import dump
-from cogworkerd.redact import masked, masked_text
+from cogworkerd.redact import masked, masker
+from cogworkerd.store.counters import counter
 from cogworkerd.text import error_class, error_message, storable, traceback_text
 
 if TYPE_CHECKING:
@@ -23,8 +24,10 @@ MAX_ENTRY = 8 * 1024
 
 MOST_LINES = 200
 KINDS = ("all", "success", "failed")
+MOST_NAME = 200
+"""Characters of a name: those of other programs have no limit."""
+
 _HALF = MAX_ENTRY // 2
-_LONGEST_MESSAGE = 10_000
 
 
 def entry_of(
@@ -49,8 +52,8 @@ def entry_of(
     args, kwargs = shown["args"], shown.get("kwargs")
     entry: dict[str, Any] = {
         "jid": payload["jid"],
-        "class": payload["class"],
-        "queue": queue,
+        "class": storable(payload["class"], MOST_NAME),
+        "queue": storable(queue, MOST_NAME),
         "args": args if with_args else [],
         "status": "success" if error is None else "failed",
         "started_at": started_at,
@@ -60,8 +63,7 @@ def entry_of(
     if kwargs and with_args:
         entry["kwargs"] = kwargs
     if error is not None:
-        text = masked_text(error_message(error), payload)
-        entry.update(error_class=error_class(error), error_message=storable(text, _LONGEST_MESSAGE))
+        entry.update(error_class=error_class(error), error_message=error_message(error, masker(payload)))
     return _fitting(entry)
 
 
@@ -69,9 +71,10 @@ def _fitting(entry: dict[str, Any]) -> bytes:
     raw = _dumped(entry)
     if len(raw) <= _HALF:
         return raw
-    size = len(_dumped({"args": entry["args"], "kwargs": entry.pop("kwargs", None)}))
+    size = len(_dumped({"args": entry["args"], "kwargs": entry.get("kwargs")}))
     if size > _HALF // 4:
         entry.update(args=[], args_bytes=size)
+        entry.pop("kwargs", None)
         raw = _dumped(entry)
     if len(raw) > _HALF and "error_message" in entry:
         entry["error_message"] = _cut_to(entry["error_message"], _HALF // 2)
@@ -107,7 +110,7 @@ def backtrace_of(text: str, room: int) -> bytes:
 
 def backtrace_of_error(error: BaseException, payload: Mapping[str, Any], entry: bytes) -> bytes:
     """The traceback that goes with this entry of a job."""
-    return backtrace_of(masked_text(traceback_text(error), payload), MAX_ENTRY - len(entry) - len(b',"backtrace":'))
+    return backtrace_of(traceback_text(error, masker(payload)), MAX_ENTRY - len(entry) - len(b',"backtrace":'))
 
 
 @dataclass(frozen=True)
@@ -150,14 +153,15 @@ class History:
     def page(self, kind: str = "all", start: int = 0, size: int = 20) -> list[Run]:
         """Some entries, newest first. `start`: how many to leave out; `size`: how many at most."""
         key = self._store.keys.history(_checked(kind))
-        found: Any = self._store.client.zrange(key, start, start + size - 1, desc=True)
+        found: Any = self._store.client.zrange(key, start, start + size - 1, desc=True) if size > 0 else []
         return [run for raw in found if (run := _read(raw)) is not None]
 
     def of_job(self, jid: str, kind: str = "all") -> list[Run]:
         """The runs of one job that are kept, newest first."""
         key = self._store.keys.history(_checked(kind))
         runs = []
-        for raw, _ in self._store.client.zscan_iter(key, match=f"*{_as_pattern(jid)}*", count=1000):
+        pattern = _as_pattern(json.dumps(jid, ensure_ascii=False)[1:-1])
+        for raw, _ in self._store.client.zscan_iter(key, match=f"*{pattern}*", count=1000):
             run = _read(raw)
             if run is not None and run.jid == jid:
                 runs.append(run)
@@ -187,7 +191,7 @@ def _checked(kind: str) -> str:
 def _counts(reply: Any) -> list[int]:
     if not isinstance(reply, list):
         return [0, 0]
-    return [int(value) if value is not None and value.isdigit() else 0 for value in reply]
+    return [counter(value) for value in reply]
 
 
 def _as_pattern(text: str) -> str:
@@ -210,5 +214,5 @@ def _read(raw: bytes) -> Run | None:
             [str(line) for line in entry.get("backtrace") or ()],
             dict(entry),
         )
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None

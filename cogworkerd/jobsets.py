@@ -7,6 +7,7 @@ if it is over. Nothing here loads a queue or a set as a whole.
 from __future__ import annotations
 
 import base64
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -56,7 +57,11 @@ class Store:
         return script(keys=list(call.keys), args=list(call.args))
 
     def call_many(self, calls: Sequence[scripts.Call]) -> list[Any]:
-        """Run scripts in one round trip, each on its own. A pipeline of redis-py loads those that the server lacks."""
+        """Run scripts in one round trip, each on its own. A pipeline of redis-py loads those that the server lacks.
+
+        Returns:
+            The answers; an error where the server refused one.
+        """
         if not calls:
             return []
         known = {call.script.sha: call.script for call in calls}
@@ -64,7 +69,7 @@ class Store:
         with self.client.pipeline(transaction=False) as pipe:
             for call in calls:
                 registered[call.script.sha](keys=list(call.keys), args=list(call.args), client=pipe)
-            return list(pipe.execute())
+            return list(pipe.execute(raise_on_error=False))
 
 
 @dataclass(frozen=True)
@@ -101,8 +106,15 @@ class Entry:
             return self.raw
         exact, text = self.payload.get("raw_payload_base64"), self.payload.get("raw_payload")
         if isinstance(exact, str):
-            return base64.b64decode(exact)
+            with contextlib.suppress(ValueError):
+                return base64.b64decode(exact, validate=True)
         return text.encode() if isinstance(text, str) else self.raw
+
+    @property
+    def cut_from(self) -> int | None:
+        """Of bytes that are no job and were too many to be kept: how many they were. None: nothing is missing."""
+        size = self.payload.get("raw_payload_bytes")
+        return size if not self.is_job and isinstance(size, int) and size > len(self.original) else None
 
     @property
     def jid(self) -> str:
@@ -238,6 +250,8 @@ class JobSet:
             start: how many to leave out; size: how many at most.
             newest: the latest first, else the earliest.
         """
+        if size < 1:
+            return []
         found: Any = self._store.client.zrange(self._key, start, start + size - 1, desc=newest, withscores=True)
         return [Entry.read(raw, float(score)) for raw, score in found]
 
@@ -262,6 +276,9 @@ class JobSet:
 
         Args:
             progress: called after each page with the numbers of entries that were seen and changed so far.
+
+        Raises:
+            redis.exceptions.RedisError: an entry was refused, the first one's error; all others were tried.
         """
         return self._change(self._retrying, lambda entry: entry.is_job and where(entry), progress)
 
@@ -272,12 +289,18 @@ class JobSet:
     def _change(self, call_of: Callable[[Entry], scripts.Call], where: Where, progress: Progress | None) -> int:
         """Act on each entry, a page in one round trip; each act is a script of its own."""
         seen = changed = 0
+        refused: Exception | None = None
         for page in self._pages():
-            replies = self._store.call_many([call_of(entry) for entry in page if where(entry)])
-            changed += sum(bool(scripts.split_answer(reply, "")[0]) for reply in replies)
+            for reply in self._store.call_many([call_of(entry) for entry in page if where(entry)]):
+                if isinstance(reply, Exception):
+                    refused = refused or reply
+                else:
+                    changed += bool(scripts.split_answer(reply, "")[0])
             seen += len(page)
             if progress is not None:
                 progress(seen, changed)
+        if refused is not None:
+            raise refused
         return changed
 
     def _retrying(self, entry: Entry) -> scripts.Call:

@@ -217,7 +217,8 @@ def retry_budget(payload: Mapping[str, Any]) -> int:
 def unparseable(raw: bytes, queue: str, reason: str, now: float) -> dict[str, Any]:
     """The entry for dead that keeps the bytes of something that is not a job, or cannot be written as one again.
 
-    `raw_payload` is text; where it cannot hold the bytes exactly, `raw_payload_base64` does.
+    `raw_payload` is text; where it cannot hold the bytes exactly, `raw_payload_base64` does, up to its first MiB; where
+    there were more, `raw_payload_bytes` says how many.
     """
     text = storable_bytes(raw, RAW_PAYLOAD_LIMIT)
     exact = {} if text.encode() == raw else {"raw_payload_base64": base64.b64encode(raw[:_MOST_KEPT]).decode()}
@@ -233,4 +234,5 @@ def unparseable(raw: bytes, queue: str, reason: str, now: float) -> dict[str, An
         "error_message": reason,
         "raw_payload": text,
         **exact,
+        **({"raw_payload_bytes": len(raw)} if len(raw) > _MOST_KEPT else {}),
     }

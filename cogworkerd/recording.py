@@ -77,6 +77,8 @@ class Recording:
             ValueError: it is something else.
         """
         fields = json.loads(status)
+        if not isinstance(fields, dict) or "jid" not in fields:
+            raise ValueError("no status of a job")
         jid = str(fields.pop("jid"))
         self._statuses.pop(jid, None)
         if len(self._statuses) < _MOST_STATUSES:

@@ -6,11 +6,20 @@ begins with `*` is the position from which on everything is masked, other texts 
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Mapping, Sequence
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from cogworkerd.text import printable
+
 MASK = "[redacted]"
+_SHORTEST = 4
+_LARGEST = 1e300
+_DEEPEST = 20
+_REST = re.compile(r"\*([0-9]{1,6})")
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -33,7 +42,8 @@ def masked_places(signature: inspect.Signature, names: Sequence[str | int], wher
             raise ValueError(f"{where}: redact names {name!r}, which is no parameter of the function; it has: {known}")
         kind = inspect.Parameter.KEYWORD_ONLY if index is None else parameters[index].kind
         if index is not None and kind in _POSITIONAL:
-            places.append(index)
+            # By position, or by name: behind one that was left out, and in a push by name.
+            places += [index, name] if kind is inspect.Parameter.POSITIONAL_OR_KEYWORD else [index]
         elif kind is inspect.Parameter.VAR_POSITIONAL:
             places.append(f"*{index}")
         elif kind is inspect.Parameter.VAR_KEYWORD:
@@ -63,10 +73,15 @@ def masked(payload: Mapping[str, Any]) -> dict[str, Any]:
 def masked_text(text: str, payload: Mapping[str, Any]) -> str:
     """A text about a job, an error's message say, without the masked values that are long enough to be told from
     chance."""
-    places = payload.get("redact")
-    if not isinstance(places, list) or not places:
-        return text
-    return _without_values(text, payload.get("args"), payload.get("kwargs"), places)
+    if is_masked(payload):
+        for value in _values(payload):
+            text = text.replace(value, MASK)
+    return text
+
+
+def masker(payload: Mapping[str, Any]) -> Callable[[str], str] | None:
+    """`masked_text` for this job; None where nothing of it is masked."""
+    return functools.partial(masked_text, payload=payload) if is_masked(payload) else None
 
 
 def is_masked(payload: Mapping[str, Any]) -> bool:
@@ -82,15 +97,33 @@ def _masked_args(args: list[Any], places: list[Any]) -> list[Any]:
 
 def _rest_of(places: list[Any]) -> float:
     """The position from which on everything is masked."""
-    starts = [int(place[1:]) for place in places if isinstance(place, str) and place[:1] == "*" and place[1:].isdigit()]
-    return min(starts, default=float("inf"))
+    starts = [int(match[1]) for place in places if isinstance(place, str) and (match := _REST.fullmatch(place))]
+    return min(starts, default=math.inf)
 
 
-def _without_values(text: str, args: Any, kwargs: Any, places: list[Any]) -> str:
+def _values(payload: Mapping[str, Any]) -> list[str]:
+    """The masked values as they may stand in a text, the longest first: one may be the beginning of another."""
+    places, args, kwargs = payload["redact"], payload.get("args"), payload.get("kwargs")
     rest = _rest_of(places)
-    values = [value for index, value in enumerate(args or ()) if index in places or index >= rest]
-    values += [value for name, value in (kwargs or {}).items() if name in places or "**" in places]
-    for value in values:
-        if isinstance(value, str) and len(value) >= 4:
-            text = text.replace(value, MASK)
-    return text
+    found: set[str] = set()
+    for index, value in enumerate(args if isinstance(args, list) else ()):
+        if index in places or index >= rest:
+            found.update(_texts_in(value))
+    for name, value in (kwargs if isinstance(kwargs, dict) else {}).items():
+        if name in places or "**" in places:
+            found.update(_texts_in(value))
+    return sorted((text for text in found if len(text) >= _SHORTEST), key=len, reverse=True)
+
+
+def _texts_in(value: Any, depth: int = 0) -> Iterator[str]:
+    """What of a value may stand in a text: its parts, as they are and as `repr` shows them."""
+    if isinstance(value, str):
+        yield value
+        yield repr(value)[1:-1]
+        yield printable(value, len(value))
+        yield from (line for line in value.splitlines() if line != value)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield repr(value) if abs(value) < _LARGEST else ""
+    elif depth < _DEEPEST and isinstance(value, list | dict):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _texts_in(part, depth + 1)

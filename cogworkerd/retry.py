@@ -13,7 +13,8 @@ from typing import Any
 from cogworkerd.errors import Bury, Discard, JobCancelled, Requeue, Retry
 from cogworkerd.outcome import Kind, Outcome
 from cogworkerd.payload import appended, dump, failures_of, interruptions_of, queue_of, retry_budget
-from cogworkerd.text import error_class, error_message, storable
+from cogworkerd.redact import masker
+from cogworkerd.text import Mask, error_class, error_message, storable
 
 INTERRUPTION_DELAY = 30.0
 MAX_INTERRUPTIONS = 3
@@ -94,7 +95,7 @@ def decide(
     if not decided and not last:
         verdict = ask_hook(attempt) if ask_hook else None
     if verdict is DISCARD:
-        return Outcome(Kind.DISCARD, attempt=attempt_record(attempt, error, "discarded", now))
+        return Outcome(Kind.DISCARD, attempt=attempt_record(attempt, error, "discarded", now, masker(payload)))
     end = "killed" if verdict is BURY else "dead"
     if last:
         verdict = BURY
@@ -104,8 +105,8 @@ def decide(
     except ValueError:
         return _interrupted(payload, raw, fields, end if verdict is BURY else "", error, now)
     if verdict is BURY:
-        return Outcome(Kind.DEAD, now, entry, attempt_record(attempt, error, end, now))
-    record = attempt_record(attempt, error, "retrying", now)
+        return Outcome(Kind.DEAD, now, entry, attempt_record(attempt, error, end, now, masker(payload)))
+    record = attempt_record(attempt, error, "retrying", now, masker(payload))
     return Outcome(Kind.RETRY, now + _delay(verdict, attempt), entry, record)
 
 
@@ -127,8 +128,8 @@ def _interrupted(
     attempt = fields["retry_count"]
     entry = appended(raw, {"jid": payload["jid"], **fields, "failed_at": now, "interrupted_count": count})
     if end or count > MAX_INTERRUPTIONS:
-        return Outcome(Kind.DEAD, now, entry, attempt_record(attempt, error, end or "dead", now))
-    record = attempt_record(attempt, error, "retrying", now)
+        return Outcome(Kind.DEAD, now, entry, attempt_record(attempt, error, end or "dead", now, masker(payload)))
+    record = attempt_record(attempt, error, "retrying", now, masker(payload))
     return Outcome(Kind.RETRY, now + INTERRUPTION_DELAY * count, entry, record)
 
 
@@ -153,7 +154,7 @@ def _first_failure(payload: Mapping[str, Any], now: float) -> float:
     return now
 
 
-def attempt_record(attempt: int, error: BaseException, outcome: str, now: float) -> bytes:
+def attempt_record(attempt: int, error: BaseException, outcome: str, now: float, mask: Mask | None = None) -> bytes:
     """One line of the job's attempts log. `outcome`: retrying, dead (no retry was left), killed (it was decided so) or
     discarded."""
     record = {
@@ -161,7 +162,7 @@ def attempt_record(attempt: int, error: BaseException, outcome: str, now: float)
         "failed_at": now,
         "outcome": outcome,
         "error_class": error_class(error),
-        "error_message": storable(error_message(error), 1000),
+        "error_message": storable(error_message(error, mask), 1000),
     }
     return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode()
 

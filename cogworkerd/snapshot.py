@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,7 @@ import redis
 
 from cogworkerd.cron import schedule_of
 from cogworkerd.payload import DEFAULT_QUEUE
+from cogworkerd.store.counters import counter
 from cogworkerd.store.keys import LIVE_WITHIN, PERIODIC_LIVE_WITHIN, Keys
 
 
@@ -186,9 +188,10 @@ def _queues(client: redis.Redis, keys: Keys, now: float) -> list[QueueState]:
 def waiting_time(raw: bytes | None, now: float) -> float:
     """How long a job waits, by what it says itself, in seconds; 0.0 where it does not say."""
     try:
-        return max(0.0, now - float(json.loads(raw or b"")["enqueued_at"]))
-    except (ValueError, KeyError, TypeError, RecursionError):
+        waited = max(0.0, now - float(json.loads(raw or b"")["enqueued_at"]))
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return 0.0
+    return waited if math.isfinite(waited) else 0.0
 
 
 def _running(client: redis.Redis, keys: Keys, identity: str) -> list[RunningJob]:
@@ -255,10 +258,7 @@ def _size(client: redis.Redis, key: str) -> int:
 
 
 def _counter(client: redis.Redis, key: str) -> int:
-    try:
-        return int(_ask(client, "GET", key) or 0)
-    except ValueError:
-        return 0
+    return counter(_ask(client, "GET", key))
 
 
 def _ask(client: redis.Redis, *command: Any, **reply: Any) -> Any:

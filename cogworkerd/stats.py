@@ -7,6 +7,7 @@ from cogworkerd.attempts import Attempt, read_attempts
 from cogworkerd.costs import JobCost, read_costs
 from cogworkerd.history import History
 from cogworkerd.jobsets import Store
+from cogworkerd.store.counters import counter
 from cogworkerd.throughput import Hour, read_throughput
 
 
@@ -47,5 +48,4 @@ class Stats:
         return read_attempts(self._store, jid)
 
     def _counter(self, key: str) -> int:
-        value = self._store.client.get(key)
-        return int(value) if isinstance(value, bytes) and value.isdigit() else 0
+        return counter(self._store.client.get(key))

@@ -25,9 +25,7 @@ ERROR_FIELDS = ("error_class", "error_message")
 MOST_STORED = 32 * 1024
 """Bytes of what a job may store of itself."""
 
-MOST_MESSAGE = 10_000
-"""Characters of an error's message."""
-
+MOST_NAME = 200
 _LONGEST_MESSAGE = 1000
 _BATCH = 500
 
@@ -61,18 +59,25 @@ class Progress:
             added["pct"] = _percent(pct)
         if message is not None:
             added["message"] = storable(str(message), _LONGEST_MESSAGE)
-        self._said = {**(self._said or {}), **added}
-        self.begin()
+        self._say({**(self._said or {}), **added})
 
     def store(self, values: Mapping[str, Any]) -> None:
         """See `JobContext.store`."""
         added = {name: _stored(name, value) for name, value in values.items()}
         said = {**(self._said or {}), **added}
-        size = sum(len(name) + len(text.encode()) for name, text in said.items())
+        size = sum(len(name.encode()) + len(text.encode()) for name, text in said.items())
         if size > MOST_STORED:
             raise ValueError(f"store: {size} bytes in all, more than {MOST_STORED}: store a reference to the data")
-        self._said = said
-        self.begin()
+        self._say(said)
+
+    def _say(self, said: dict[str, str]) -> None:
+        """Publish what is said, and keep it if that could be done."""
+        before, self._said = self._said, said
+        try:
+            self.begin()
+        except ValueError:
+            self._said = before
+            raise
 
     def fields(self, status: str, error: Mapping[str, str] | None = None) -> bytes:
         """The hash as a JSON object of texts, with the jid.
@@ -83,8 +88,8 @@ class Progress:
         """
         head = {
             "jid": self._payload["jid"],
-            "class": self._payload["class"],
-            "queue": self._queue,
+            "class": storable(self._payload["class"], MOST_NAME),
+            "queue": storable(self._queue, MOST_NAME),
             "status": status,
             "update_time": repr(time.time()),
         }
@@ -92,7 +97,7 @@ class Progress:
 
 
 def _percent(value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value or abs(value) == math.inf:
         raise TypeError(f"progress: pct = {value!r:.40}: allowed is a number from 0 to 100")
     return f"{min(max(value, 0), 100):g}"
 
@@ -100,12 +105,24 @@ def _percent(value: Any) -> str:
 def _stored(name: str, value: Any) -> str:
     if name in RESERVED:
         raise ValueError(f"store: the name {name!r} is taken; reserved are {', '.join(RESERVED)}")
+    if not _encodable(name):
+        raise TypeError(f"store: the name {name!r:.80} is not valid text")
     if isinstance(value, str):
         return storable(value, MOST_STORED + 1)
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text.encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise TypeError(f"store: {name} = {value!r:.80} is not JSON: {error}")
+    return text
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def queued_fields(payload: Mapping[str, Any], now: float) -> list[str]:
@@ -203,5 +220,5 @@ def progress_bar(pct: float | None, message: str, width: int = 20) -> str:
     """A line that shows how far a job is; "" if it does not say."""
     if pct is None:
         return printable(message, 60)
-    full = round(width * pct / 100)
+    full = round(width * min(max(pct, 0.0), 100.0) / 100)
     return f"[{'#' * full}{'.' * (width - full)}] {pct:g} % {printable(message, 60)}".rstrip()

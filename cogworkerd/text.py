@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import traceback
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+
+Mask = Callable[[str], str]
 
 ERROR_MESSAGE_LIMIT = 10_000
 RAW_PAYLOAD_LIMIT = 100_000
@@ -50,32 +53,38 @@ def error_class(error: BaseException) -> str:
     return storable(str(type(error).__name__), 200)
 
 
-def error_message(error: BaseException) -> str:
-    """The message of an error, whatever its class makes of being asked for it."""
+def error_message(error: BaseException, mask: Mask | None = None) -> str:
+    """The message of an error, whatever its class makes of being asked for it.
+
+    Args:
+        mask: what is to be done to it before it is cut.
+    """
     try:
         text = str(error)
         if not isinstance(text, str):
             raise TypeError("not a string")
     except BaseException as problem:
         return f"{error_class(error)} (its message could not be made: {error_class(problem)})"
-    return storable(text, ERROR_MESSAGE_LIMIT)
+    return storable(mask(text) if mask is not None else text, ERROR_MESSAGE_LIMIT)
 
 
-def traceback_text(error: BaseException) -> str:
-    """The frames of an error and of its first causes as plain lines; never a variable's value."""
+def traceback_text(error: BaseException, mask: Mask | None = None) -> str:
+    """The frames of an error and of its first causes as plain lines; never a variable's value. `mask`: see
+    `error_message`; it is applied to the lines, too."""
     blocks: list[str] = []
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen and len(blocks) < _CAUSES_SHOWN:
         seen.add(id(current))
-        blocks.append(_one_traceback(current))
+        blocks.append(_one_traceback(current, mask))
         current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
     return "\n\nwhich came from this:\n\n".join(blocks)
 
 
-def _one_traceback(error: BaseException) -> str:
-    headline = f"{error_class(error)}: {printable(error_message(error), 1000)}"
-    return "".join(_frames(error.__traceback__)) + headline
+def _one_traceback(error: BaseException, mask: Mask | None) -> str:
+    headline = f"{error_class(error)}: {printable(error_message(error, mask), 1000)}"
+    frames = "".join(_frames(error.__traceback__))
+    return (mask(frames) if mask is not None else frames) + headline
 
 
 def _frames(frames: TracebackType | None) -> list[str]:

@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cogworkerd.store.counters import counter
+
 if TYPE_CHECKING:
     from cogworkerd.jobsets import Store
 
@@ -40,5 +42,5 @@ def read_throughput(store: Store, hours: int = 24, now: float | None = None) -> 
 def _counts(reply: Any) -> tuple[int, int]:
     if not isinstance(reply, list):
         return 0, 0
-    processed, failed = (int(value) if value is not None and value.isdigit() else 0 for value in reply)
+    processed, failed = map(counter, reply)
     return processed, failed

@@ -17,6 +17,7 @@ from cogworkerd.payload import (
     rewritten,
     unparseable,
 )
+from cogworkerd.redact import masker
 from cogworkerd.retry import attempt_record, decide, failure_fields
 from cogworkerd.store.scripts import Burial, Listed
 
@@ -55,7 +56,7 @@ def burial_of(raw: bytes, queue: str, reason: str, locks: Locks, now: float) -> 
     attempt = failures_of(payload) + 1
     error = ProcessDied(reason)
     entry = rewritten(payload, raw, failure_fields(payload, queue, attempt, error, now))
-    outcome = Outcome(Kind.DEAD, now, entry, attempt_record(attempt, error, "dead", now))
+    outcome = Outcome(Kind.DEAD, now, entry, attempt_record(attempt, error, "dead", now, masker(payload)))
     return Burial(locks.waiting(payload, queue), outcome)
 
 

@@ -29,7 +29,7 @@ from .link import SERVER_TROUBLE, Link
 from .notes import notes_of
 from .oom import OomWatch
 from .resolver import ResolvingLoop
-from .slot import ChildExit, Sentence, Slot, reap_strangers
+from .slot import ChildExit, Slot, reap_strangers
 from .stacks import crash_lines, stack_end, stack_file, stack_of
 
 READ_PAUSE = 0.02
@@ -227,7 +227,8 @@ class Crew:
         self._pause_reading(slot)
         dossier = self._dossier_of(slot, ended)
         outcome = self._verdict_on(slot)
-        record = self.ledger.died(slot.number, bool(slot.killed), dossier.text, outcome)
+        ours = bool(slot.killed) or slot.is_sentenced(self.ledger.slots[slot.number])
+        record = self.ledger.died(slot.number, ours, dossier.text, outcome)
         planned = ended.code == child_loop.EXIT_LEFT and not record.busy and slot.ready
         if not planned:
             self.left_in_order = False
@@ -244,9 +245,9 @@ class Crew:
         self._hooks.reports_came()
 
     def _verdict_on(self, slot: Slot) -> Outcome | None:
-        """What becomes of the job of a child that was killed for it; None where it is another job by now."""
+        """What becomes of a job that was told to end; None where the child was at another one by then."""
         record, sentence = self.ledger.slots[slot.number], slot.sentence
-        if sentence is None or sentence.run != run_of(slot, record):
+        if sentence is None or not slot.is_sentenced(record):
             return None
         return verdict_on(record, sentence.error, time.time())
 
@@ -305,17 +306,16 @@ class Crew:
         for slot in self.alive:
             self.kill(slot, why)
 
-    def kill(self, slot: Slot, why: str, sentence: Sentence | None = None, stack: Sequence[str] = ()) -> None:
+    def kill(self, slot: Slot, why: str, stack: Sequence[str] = ()) -> None:
         """End one child and what its job has started.
 
         Args:
             why: in words.
-            sentence: what its run then fails with; None: it is no fault of the job's, which goes back.
             stack: of the child, as it was just now.
         """
         if not slot.killed and slot.pid is not None:
             self._log.emit(events.CHILD_KILLED, slot=slot.number, child=slot.pid, why=why)
-            slot.kill(why, sentence, stack)
+            slot.kill(why, stack)
 
     async def wake(self, number: int) -> None:
         """End the blocking wait of one idle child; best effort."""

@@ -63,5 +63,15 @@ class SignOfLife:
         return True
 
 
+def catches(pid: int | None, number: int) -> bool:
+    """Whether a process has a handler for a signal; True where the system does not say."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+        caught = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
+        return bool(int(caught, 16) >> (number - 1) & 1)
+    except (OSError, ValueError, StopIteration, IndexError):
+        return True
+
+
 def _address(identity: str) -> bytes:
     return b"\0cogworkerd-" + identity.encode()[-90:]

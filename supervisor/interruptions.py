@@ -17,6 +17,7 @@ from cogworkerd.payload import Unparseable, parse
 from cogworkerd.settings import Settings
 
 from .crew import Crew, run_of
+from .host import catches
 from .ledger import Ledger, SlotPhase, SlotRecord
 from .memory import rss_kb
 from .slot import Sentence, Slot
@@ -108,8 +109,10 @@ class Interruptions:
             reason=str(error),
             grace=grace,
         )
+        slot.sentence = Sentence(run, error)
         slot.page.order(what, run)
-        slot.signal(signal.SIGUSR2)
+        if catches(slot.pid, signal.SIGUSR2):  # a job may have put the default back, which would end the child
+            slot.signal(signal.SIGUSR2)
         if grace is not None:
             self._tasks.spawn(self._kill_after(slot, run, error, grace), f"interrupt slot {slot.number}")
         return True
@@ -123,7 +126,8 @@ class Interruptions:
         lines = await stack_of(slot, lambda: self._still_at(slot, run), wait)
         self._crew.read(slot)  # it may have ended this very moment
         if self._still_at(slot, run):
-            self._crew.kill(slot, f"{type(error).__name__}: {error}", Sentence(run, error), lines)
+            slot.sentence = Sentence(run, error)
+            self._crew.kill(slot, f"{type(error).__name__}: {error}", lines)
 
     def _still_at(self, slot: Slot, run: int) -> bool:
         record = self._ledger.slots.get(slot.number)

@@ -15,7 +15,7 @@ from cogworkerd.outcome import Kind
 from cogworkerd.payload import Unparseable, parse
 from cogworkerd.receipt import Receipt
 from cogworkerd.recording import Recording
-from cogworkerd.redact import masked_text
+from cogworkerd.redact import masked, masked_text
 from cogworkerd.run_record import RunRecord
 from cogworkerd.settings import Settings
 from cogworkerd.status import ERROR_FIELDS, FAILED, QUEUED, RETRYING, Progress
@@ -90,13 +90,23 @@ class Recorder:
         status = progress.fields(state, {**(dossier.notes or {}), **shown})
         self._recording.add(RunRecord(kind or Kind.RETRY, now, payload["class"], receipt, entry, backtrace, status))
 
+    def requeued(self, record: SlotRecord, dossier: Dossier) -> None:
+        """A run was ended by us and its job goes back: its status says so, if it has one."""
+        try:
+            payload = parse(record.raw)
+        except Unparseable:
+            return
+        if dossier.notes:
+            self._recording.note(Progress(payload, record.queue, None).fields(QUEUED, dossier.notes))
+
     def buried(self, entry: bytes) -> None:
         """A job is in dead. `entry`: as it is filed."""
         try:
             payload = parse(entry)
         except Unparseable:
             return
-        error = {name: str(payload[name]) for name in ERROR_FIELDS if name in payload}
+        shown = masked(payload)
+        error = {name: str(shown[name]) for name in ERROR_FIELDS if name in shown}
         self._recording.note(Progress(payload, str(payload.get("queue", "")), None).fields(FAILED, error))
 
     async def keep(self) -> NoReturn:

@@ -62,7 +62,7 @@ class Requests:
                 pipe.expire(key, REPLY_TTL)
                 await pipe.execute()
         except (*SERVER_TROUBLE, asyncio.CancelledError) as error:
-            self._link.failed("reply", error)
+            self._log.emit(events.REDIS_ERROR, site="reply", error=str(error))
             if isinstance(error, asyncio.CancelledError):
                 raise
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from cogworkerd.worker.loop import EXIT_FAULT
 from cogworkerd.worker.reports import Buffer, Report
-from cogworkerd.worker.slot_page import SlotPage
+from cogworkerd.worker.slot_page import SlotPage, run_number
 
+from .ledger import SlotRecord
 from .phase import HANDLED
 
 HEALTHY_LIFE = 30.0
@@ -54,7 +55,7 @@ class ChildExit:
 
 @dataclass(frozen=True)
 class Sentence:
-    """What a run is to fail with.
+    """What a run is to end with.
 
     Attributes:
         run: its number (`slot_page.run_number`): a child that is to be killed may go on to the next job meanwhile.
@@ -72,7 +73,8 @@ class Slot:
         pid: of the living child, or None.
         told: the child was told to leave.
         killed: why the supervisor killed the child; "" if it did not.
-        sentence: what the run fails with for which the child was killed; None: it was not the job's fault.
+        sentence: what a run is to end with, since it was told to: also if its process dies of it, or is killed for
+            something else.
         stack: of the child, before it was killed.
         stack_read: how much of its stack file was read, or is older than the child.
         ready: the child has said hello.
@@ -182,14 +184,18 @@ class Slot:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
-    def kill(self, why: str, sentence: Sentence | None = None, stack: Sequence[str] = ()) -> None:
+    def kill(self, why: str, stack: Sequence[str] = ()) -> None:
         """End the child and the processes that its job started. Of several reasons the first one counts."""
         if not self.killed:
-            self.killed, self.sentence, self.stack = why, sentence, stack
+            self.killed, self.stack = why, stack
         if self.pid is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
             self.signal(signal.SIGKILL)
+
+    def is_sentenced(self, record: SlotRecord) -> bool:
+        """Whether the run at hand is the one that the sentence is for. `record`: what the ledger knows of the slot."""
+        return self.sentence is not None and self.sentence.run == run_number(self.pid or 0, record.runs)
 
     def dead(self) -> bool:
         """Whether the child has ended; it stays a zombie, so that its number is nobody else's."""

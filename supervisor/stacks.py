@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Callable
 
+from .host import catches
 from .slot import Slot
 
 STACK_WAIT = 0.9
@@ -82,7 +83,7 @@ async def stack_of(slot: Slot, still: Callable[[], bool] = lambda: True, wait: f
     if slot.stack_file is None:
         return _NO_FILES
     start = _begin(slot)
-    if slot.ready and still():
+    if slot.ready and still() and catches(slot.pid, signal.SIGUSR1):
         slot.signal(signal.SIGUSR1)
     limit = time.monotonic() + wait
     size = start

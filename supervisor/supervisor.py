@@ -543,7 +543,9 @@ class Supervisor:
             return
         if verdict is not None and slot.sentence is not None:
             self._recorder.lost(record, slot.sentence.error, verdict.kind, dossier)
-        elif not slot.killed:
+        elif slot.killed or slot.is_sentenced(record):
+            self._recorder.requeued(record, dossier)
+        else:
             self._recorder.lost(record, ProcessDied(dossier.headline), None, dossier)
 
     def _import_failed(self) -> None:

@@ -171,6 +171,8 @@ def _show(arguments: argparse.Namespace, store: Store) -> int:
             print(f"{jid}: in no set and no queue", file=sys.stderr)
             return EXIT_NOTHING
         sys.stdout.buffer.write(entry.original)
+        if entry.cut_from is not None:
+            print(f"{jid}: cut, there were {entry.cut_from:,} bytes", file=sys.stderr)
         return 0
     found: dict[str, Any] = {}
     if entry is not None:

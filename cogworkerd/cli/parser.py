@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -48,6 +49,10 @@ def dispatch(words: Sequence[str]) -> int:
     from cogworkerd.embedded import EmbeddedError
     from cogworkerd.fleet import NotAnswered
 
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # What others wrote may hold what this terminal, or any, cannot show.
+            stream.reconfigure(errors="backslashreplace")
     try:
         arguments = build().parse_args(words)
         status = arguments.perform(arguments)

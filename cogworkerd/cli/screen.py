@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import unicodedata
 from collections.abc import Sequence
 
 from cogworkerd.cli.tables import duration, size
@@ -44,23 +45,47 @@ def screen(view: Overview, server: str, width: int, height: int) -> list[str]:
             f"QUEUES ({len(state.queues)})",
             ("name", "size", "change/s", "latency", "state"),
             [_queue_row(queue, view) for queue in state.queues],
-            (0, 9, 9, 12, 14),
+            (0, 9, 9, 12, 16),
             width,
         ),
     ]
     for section in _shared(sections, height - _HEAD_LINES + 1):
         lines += ["", *section]
-    return [line[:width] for line in lines[:height]]
+    return [fitted(line, width).rstrip() for line in lines[:height]]
+
+
+def columns(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    return sum(_columns_of(char) for char in text)
+
+
+def _columns_of(char: str) -> int:
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def fitted(text: str, width: int) -> str:
+    """A text cut and filled to so many columns."""
+    shown, taken = "", 0
+    for char in text:
+        size = _columns_of(char)
+        if taken + size > width:
+            break
+        shown += char
+        taken += size
+    return shown + " " * (width - taken)
 
 
 def _rate(rate: float | None) -> str:
-    return "" if rate is None else f" (+{rate:,.1f}/s)"
+    return "" if rate is None else f" ({rate:+,.1f}/s)"
 
 
 def _edges(left: str, right: str, width: int) -> str:
     """One text at each edge; the right one yields."""
-    room = width - len(left) - 2
-    return left if room < 8 else f"{left}  {printable(right, room).rjust(room)}"
+    room = width - columns(left) - 2
+    shown = printable(right, max(room, 8))
+    return left if room < 8 else f"{left}  {' ' * (room - columns(shown))}{fitted(shown, room)}"
 
 
 def _section(
@@ -68,10 +93,10 @@ def _section(
 ) -> list[str]:
     """A title line with the names of its columns, and its rows. The first column takes what the others leave."""
     first = max(8, width - sum(widths) - 2 * (len(widths) - 1))
-    columns = (first, *widths[1:])
+    widths_now = (first, *widths[1:])
 
     def line(cells: Sequence[str]) -> str:
-        shown = (printable(cell, column).ljust(column)[:column] for cell, column in zip(cells, columns, strict=True))
+        shown = (fitted(printable(cell, column), column) for cell, column in zip(cells, widths_now, strict=True))
         return "  ".join(shown).rstrip()
 
     return [line((title, *head[1:])), *(line(row) for row in rows)]

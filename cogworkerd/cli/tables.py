@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from cogworkerd.text import printable
@@ -31,6 +32,8 @@ def size(kb: int | None) -> str:
 
 def duration(seconds: float) -> str:
     """A time span in at most two units."""
+    if not math.isfinite(seconds):
+        return "unknown"
     whole = int(seconds)
     if whole < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"

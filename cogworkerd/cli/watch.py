@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import sys
 import time
+from types import FrameType
 
 import redis.exceptions
 
-from cogworkerd.cli.screen import screen
+from cogworkerd.cli.screen import fitted, screen
 from cogworkerd.errors import UsageError
 from cogworkerd.jobsets import Store
 from cogworkerd.overview import Watcher
+from cogworkerd.text import printable
 
 _ENTER = "\x1b[?1049h\x1b[?25l"
 _LEAVE = "\x1b[?25h\x1b[?1049l"
-_HOME, _TO_END_OF_LINE, _TO_END = "\x1b[H", "\x1b[K", "\x1b[J"
+_HOME, _CLEAR_LINE, _TO_END = "\x1b[H", "\x1b[2K", "\x1b[J"
 
 
 def watch(store: Store, server: str, every: float) -> int:
@@ -31,6 +34,7 @@ def watch(store: Store, server: str, every: float) -> int:
     if not sys.stdout.isatty():
         raise UsageError("--watch draws on a terminal, and the output is none; for scripts there is --json")
     watcher = Watcher(store)
+    signal.signal(signal.SIGTERM, _end)
     sys.stdout.write(_ENTER)
     try:
         while True:
@@ -38,8 +42,9 @@ def watch(store: Store, server: str, every: float) -> int:
             try:
                 lines = screen(watcher.look(), server, width, height)
             except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as error:
-                lines = [f"cogworkerd  {server}", "", f"the server is away: {error}"[:width]]
-            _draw(lines)
+                texts = (f"cogworkerd  {server}", "", f"the server is away: {printable(str(error), 500)}")
+                lines = [fitted(text, width).rstrip() for text in texts][:height]
+            _draw(lines, height)
             time.sleep(every)
     except KeyboardInterrupt:
         return 0
@@ -48,8 +53,14 @@ def watch(store: Store, server: str, every: float) -> int:
         sys.stdout.flush()
 
 
-def _draw(lines: list[str]) -> None:
+def _end(number: int, frame: FrameType | None) -> None:
+    """TERM ends it like Ctrl-C, so that the terminal is given back."""
+    raise KeyboardInterrupt
+
+
+def _draw(lines: list[str], height: int) -> None:
     """All at once, over what was there: a screen that is cleared first would flicker."""
-    text = "\r\n".join(line + _TO_END_OF_LINE for line in lines)
-    sys.stdout.write(_HOME + text + _TO_END)
+    text = "\r\n".join(_CLEAR_LINE + line for line in lines)
+    rest = "\r\n" + _TO_END if len(lines) < height else ""
+    sys.stdout.write(_HOME + text + rest)
     sys.stdout.flush()

@@ -19,10 +19,10 @@ from cogworkerd.locks import Locks
 from cogworkerd.outcome import EXPIRED, SUCCESS, Kind, Outcome, Settlement
 from cogworkerd.payload import UNPARSEABLE, Unparseable, dump, failures_of, parse, unparseable
 from cogworkerd.receipt import Receipt
-from cogworkerd.redact import is_masked, masked_text
+from cogworkerd.redact import is_masked, masker
 from cogworkerd.retry import Verdict, asks_for_requeue, check_verdict, decide, is_last_attempt, raised_verdict
 from cogworkerd.run_record import RunRecord
-from cogworkerd.status import COMPLETE, FAILED, MOST_MESSAGE, QUEUED, RETRYING, Progress
+from cogworkerd.status import COMPLETE, FAILED, QUEUED, RETRYING, Progress
 from cogworkerd.text import error_class, error_message, printable, traceback_text
 from cogworkerd.worker.death_hooks import Death, death_of
 from cogworkerd.worker.meter import Meter, waited
@@ -288,15 +288,15 @@ class Performer:
 
     def _log_failure(self, payload: dict[str, Any], outcome: Outcome, error: BaseException, receipt: Receipt) -> None:
         if asks_for_requeue(error):
-            self._log.emit(events.JOB_REQUEUED, reason=error_message(error)[:1000], **_logged(receipt))
+            self._log.emit(events.JOB_REQUEUED, reason=error_message(error, masker(payload))[:1000], **_logged(receipt))
             return
         fields: dict[str, Any] = {
             **_logged(receipt),
             "error": error_class(error),
-            "message": masked_text(error_message(error), payload)[:1000],
+            "message": error_message(error, masker(payload))[:1000],
         }
         if is_masked(payload):
-            fields["exception"] = masked_text(traceback_text(error), payload)
+            fields["exception"] = traceback_text(error, masker(payload))
         else:
             fields["exc_info"] = error
         if outcome.kind is Kind.RETRY:
@@ -347,8 +347,7 @@ class Performer:
             status = progress.fields(QUEUED) if progress.wanted else b""
         elif error is not None:
             state = RETRYING if outcome.kind is Kind.RETRY else FAILED
-            message = masked_text(error_message(error), payload)
-            shown = {"error_class": error_class(error), "error_message": message[:MOST_MESSAGE]}
+            shown = {"error_class": error_class(error), "error_message": error_message(error, masker(payload))}
             status = progress.fields(state, shown)
         elif progress.wanted:
             status = progress.fields(COMPLETE)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 
-AREA = 64 * 1024
+AREA = 256 * 1024
 MOST = AREA - 8
 """The longest note, in bytes."""
 
@@ -78,8 +78,8 @@ class SlotPage:
 
     def order_for(self, run: int) -> int:
         """The order for this run; 0: none."""
-        code = self._fields[_ORDER]
-        return code if self._fields[_RUN] == run else 0
+        # In this order: the number is written between the end of the last order and the next one.
+        return self._fields[_ORDER] if self._fields[_RUN] == run else 0
 
 
 def run_number(pid: int, count: int) -> int:
