@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-_COUNTER = re.compile(rb"-?[0-9]{1,30}")
+_COUNTER = re.compile(rb"[0-9]{1,30}")
 
 
 def counter(value: Any) -> int:

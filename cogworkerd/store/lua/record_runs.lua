@@ -34,13 +34,13 @@ if good + bad > 0 then
 end
 
 local function count(key, field, by, ttl)
-  if by == '0' or type(redis.pcall('HINCRBY', key, field, by)) ~= 'number' then return end
-  if ttl then redis.pcall('EXPIRE', key, ttl) end
+  if by ~= '0' and type(redis.pcall('HINCRBY', key, field, by)) == 'number' then redis.pcall('EXPIRE', key, ttl) end
 end
 
 count(KEYS[4], 'success', ARGV[3], ARGV[5])
 count(KEYS[4], 'failed', ARGV[4], ARGV[5])
 
+local summed
 local sums = {'runs', 'failed', 'wall_us', 'cpu_user_us', 'cpu_system_us', 'waits', 'wait_us', 'rss_growth_kb',
   'switches', 'preempted'}
 for _ = 1, tonumber(ARGV[10]) do
@@ -49,9 +49,8 @@ for _ = 1, tonumber(ARGV[10]) do
     local size = redis.pcall('HLEN', KEYS[5])
     if type(size) == 'number' and size >= (#sums + 1) * tonumber(ARGV[7]) then name = '(others)' end
   end
-  for i, field in ipairs(sums) do
-    count(KEYS[5], field .. ':' .. name, ARGV[at + i], i == 1 and ARGV[6] or nil)
-  end
+  -- Also where it is nothing: each name has all fields, by which names are counted.
+  for i, field in ipairs(sums) do summed = redis.pcall('HINCRBY', KEYS[5], field .. ':' .. name, ARGV[at + i]) end
   local peak = 'rss_peak_kb:' .. name
   local known = redis.pcall('HGET', KEYS[5], peak)
   if type(known) ~= 'string' or (tonumber(known) or -1) < tonumber(ARGV[at + #sums + 1]) then
@@ -59,4 +58,5 @@ for _ = 1, tonumber(ARGV[10]) do
   end
   at = at + #sums + 2
 end
+if type(summed) == 'number' then redis.pcall('EXPIRE', KEYS[5], ARGV[6]) end
 return 1
