@@ -6,10 +6,18 @@ import logging
 from collections.abc import Mapping
 from contextvars import ContextVar
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from cogworkerd.payload import failures_of
 from cogworkerd.status import Progress
+
+
+class Cursor(Protocol):
+    """Where a job's cursor is kept."""
+
+    def get(self) -> Any: ...
+
+    def set(self, value: Any) -> None: ...
 
 
 class JobContext:
@@ -24,7 +32,7 @@ class JobContext:
         payload: the whole payload as it was fetched, read-only.
     """
 
-    __slots__ = ("_progress", "_stopping", "attempt", "jid", "name", "payload", "queue", "tags")
+    __slots__ = ("_cursor", "_progress", "_stopping", "attempt", "jid", "name", "payload", "queue", "tags")
 
     def __init__(
         self,
@@ -33,6 +41,7 @@ class JobContext:
         attempt: int,
         stopping: list[bool],
         progress: Progress | None = None,
+        cursor: Cursor | None = None,
     ) -> None:
         self.payload = MappingProxyType(dict(payload))
         self.jid: str = payload.get("jid", "")
@@ -43,6 +52,7 @@ class JobContext:
         self.tags: tuple[str, ...] = tuple(tags) if isinstance(tags, list) else ()
         self._stopping = stopping
         self._progress = progress
+        self._cursor = cursor
 
     def progress(self, pct: float | None = None, message: str | None = None) -> None:
         """Say how far the job is, in its status: no round trip, a few microseconds.
@@ -65,6 +75,23 @@ class JobContext:
         """
         if self._progress is not None:
             self._progress.store(fields)
+
+    @property
+    def cursor(self) -> Any:
+        """Where a long loop is. What is set here is there in the next run of this job, after a retry, a deploy or a
+        crash, for a week: JSON, at most 64 KiB. To set it is a round trip, so set it once a chunk. None: nothing was
+        set.
+
+        Raises:
+            redis.exceptions.RedisError: the server is away.
+            TypeError, ValueError: what is set is not JSON, or too long.
+        """
+        return self._cursor.get() if self._cursor is not None else None
+
+    @cursor.setter
+    def cursor(self, value: Any) -> None:
+        if self._cursor is not None:
+            self._cursor.set(value)
 
     @property
     def stopping(self) -> bool:
@@ -113,6 +140,10 @@ def leave() -> None:
 
 
 def context_of(
-    payload: Mapping[str, Any], queue: str, stopping: list[bool], progress: Progress | None = None
+    payload: Mapping[str, Any],
+    queue: str,
+    stopping: list[bool],
+    progress: Progress | None = None,
+    cursor: Cursor | None = None,
 ) -> JobContext:
-    return JobContext(payload, queue, failures_of(payload) + 1, stopping, progress)
+    return JobContext(payload, queue, failures_of(payload) + 1, stopping, progress, cursor)

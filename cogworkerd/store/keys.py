@@ -12,6 +12,7 @@ QUARANTINE_TTL = 2_592_000
 SLOT_LOCK_TTL = 20
 DAILY_TTL = 34_560_000
 REPLY_TTL = 60
+CURSOR_TTL = 604_800
 
 LIVE_WITHIN = 120
 """Seconds within which a live process has said that it reads a queue."""
@@ -99,6 +100,10 @@ class Keys:
     def cost_of_day(self, now: float) -> str:
         """The sums of the receipts of one day (UTC), by job."""
         return f"{self._base}x:cost:{time.strftime('%Y-%m-%d', time.gmtime(now))}"
+
+    def cursor(self, jid: str) -> str:
+        """Where a job that is to be resumed goes on."""
+        return f"{self._base}x:cursor:{jid}"
 
     def reply(self, request: str) -> str:
         """Where a daemon answers a request that came by its channel."""

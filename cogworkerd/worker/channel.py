@@ -52,6 +52,21 @@ class Channel:
             self._exchange(("SCRIPT LOAD", call.script.text))
             return self._exchange(command)
 
+    def command(self, *command: Any) -> Any:
+        """Send one command, on behalf of a job that may be interrupted at any moment: then the line is dropped, or its
+        answer would be taken for that of the next command.
+
+        Raises:
+            redis.exceptions.RedisError: as the server or the line has it.
+        """
+        try:
+            return self._exchange(command)
+        except redis.exceptions.ResponseError:
+            raise
+        except BaseException:
+            self._connection.disconnect()
+            raise
+
     def wait_for_job(
         self, queue_key: str, list_key: str, paused_key: str, queue: str, block: float
     ) -> tuple[Any, bool]:

@@ -17,7 +17,7 @@ import redis.exceptions
 
 from cogworkerd import events
 from cogworkerd.log import tell_outage
-from cogworkerd.outcome import Settlement
+from cogworkerd.outcome import Kind, Settlement
 from cogworkerd.recording import Recording
 from cogworkerd.store.keys import Keys
 from cogworkerd.store.outages import Outage, Trouble, classify
@@ -25,6 +25,7 @@ from cogworkerd.worker import reports
 from cogworkerd.worker.basic_fetch import BasicFetcher
 from cogworkerd.worker.channel import Channel
 from cogworkerd.worker.copies import ForkedCopies
+from cogworkerd.worker.cursor import Cursor
 from cogworkerd.worker.death_hooks import Death, call_death_hooks
 from cogworkerd.worker.fetch import SERVER_TROUBLE, Fetcher, Found
 from cogworkerd.worker.page import Page, clock
@@ -174,7 +175,14 @@ class Child:
         self._settling = Outage(tell_outage(setup.log, f"slot-{setup.slot} settle"))
         self._settler = Settler(self._fetcher, self._settling_failed, self._settling.worked, self._signals.wait)
         self._performer = Performer(
-            app, settings, self._locks, setup.log, setup.slot_page, child_signals.stopping, title.show
+            app,
+            settings,
+            self._locks,
+            setup.log,
+            setup.slot_page,
+            lambda jid: Cursor(self._channel, keys, jid),
+            child_signals.stopping,
+            title.show,
         )
         child_signals.obey = self._performer.obey
         self._recording = Recording(keys, settings)
@@ -265,6 +273,9 @@ class Child:
             self._fetcher.unreleased = []
         if self._reporter.deaf:
             self._write_record()
+        cursor = self._performer.cursor
+        if cursor is not None and cursor.used and result is Result.SETTLED and done.outcome.kind is Kind.SUCCESS:
+            cursor.forget()
         if found is None or found.held is None:
             self._note_nothing_found(found)
         return found

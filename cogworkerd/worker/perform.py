@@ -24,6 +24,7 @@ from cogworkerd.retry import Verdict, asks_for_requeue, check_verdict, decide, i
 from cogworkerd.run_record import RunRecord
 from cogworkerd.status import COMPLETE, FAILED, QUEUED, RETRYING, Progress
 from cogworkerd.text import error_class, error_message, printable, traceback_text
+from cogworkerd.worker.cursor import Cursor
 from cogworkerd.worker.death_hooks import Death, death_of
 from cogworkerd.worker.meter import Meter, waited
 from cogworkerd.worker.reports import Held
@@ -84,12 +85,14 @@ class Performer:
 
     Args:
         page: memory that the supervisor shares: what a run says of itself, orders for it.
+        cursor_of: gives the cursor of the job of an id.
         stopping: its one element is true once the daemon was told to stop.
         show: called with a text for the process title: what runs now.
 
     Attributes:
         death: of the job performed last, if it goes to dead and there are hooks for that.
         record: of the run that ended last, for the supervisor to write down; None: there was no run.
+        cursor: of the run that ended last; None: it had none.
     """
 
     def __init__(
@@ -99,6 +102,7 @@ class Performer:
         locks: Locks,
         log: Log,
         page: SlotPage,
+        cursor_of: Callable[[str], Cursor] | None,
         stopping: list[bool],
         show: Callable[[str], None],
     ) -> None:
@@ -107,6 +111,7 @@ class Performer:
         self._locks = locks
         self._log = log
         self._page = page
+        self._cursor_of = cursor_of
         self._stopping = stopping
         self._show = show
         self._pid = os.getpid()
@@ -118,6 +123,7 @@ class Performer:
         self._task: asyncio.Task[Any] | None = None
         self.death: Death | None = None
         self.record: RunRecord | None = None
+        self.cursor: Cursor | None = None
 
     def perform(self, held: Held) -> Settlement:
         """Run the job to its end, whatever it raises.
@@ -128,7 +134,7 @@ class Performer:
         Raises:
             Copy: this process is not the child any more.
         """
-        self.death, self.record = None, None
+        self.death, self.record, self.cursor = None, None, None
         self._runs += 1
         self._interruption = None
         try:
@@ -139,7 +145,8 @@ class Performer:
         if late is not None:
             return self._drop_expired(payload, held, late)
         progress = Progress(payload, held.queue, self._page.write)
-        job = context.context_of(payload, held.queue, self._stopping, progress)
+        self.cursor = self._cursor_of(payload["jid"]) if self._cursor_of is not None else None
+        job = context.context_of(payload, held.queue, self._stopping, progress, self.cursor)
         self._show(f"{printable(job.name, 60)} {printable(job.jid, 24)}")
         if payload.get("status") is True or failures_of(payload):
             progress.begin()

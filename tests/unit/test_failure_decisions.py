@@ -209,7 +209,7 @@ class Bench:
         self.error: BaseException | None = ValueError("no luck")
         self.answer: Any = 7
         self.performer = Performer(
-            self.app, Settings(), Locks(Keys()), cast(Any, self.log), SlotPage(), [False], lambda text: None
+            self.app, Settings(), Locks(Keys()), cast(Any, self.log), SlotPage(), None, [False], lambda text: None
         )
 
         @self.app.job(name="job")

@@ -40,7 +40,7 @@ class Bench:
         self.log = Recorder()
         self.told: list[Any] = []
         self.performer = Performer(
-            self.app, Settings(), Locks(Keys()), cast(Any, self.log), SlotPage(), [False], lambda text: None
+            self.app, Settings(), Locks(Keys()), cast(Any, self.log), SlotPage(), None, [False], lambda text: None
         )
 
     def run(self, name: str, *args: Any, **fields: Any) -> Settlement:
