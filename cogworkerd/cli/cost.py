@@ -8,7 +8,7 @@ from dataclasses import asdict
 from cogworkerd.cli.tables import duration, size, table
 from cogworkerd.costs import JobCost
 
-HEAD = ("job", "runs", "failed", "CPU", "CPU/run", "time/run", "wait/run", "peak RSS", "growth/run")
+HEAD = ("job", "runs", "failed", "CPU", "CPU/run", "time/run", "wait/run", "peak", "growth")
 
 
 def as_json(costs: list[JobCost], days: int) -> str:

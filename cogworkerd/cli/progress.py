@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
 
 _EVERY = 0.1
-_WIDTH = 30
+_WIDTH = 20
 
 
 @contextlib.contextmanager
@@ -30,7 +31,8 @@ def progress_line(title: str, total: int) -> Iterator[Callable[[int, int], None]
         shown = time.monotonic()
         share = min(seen / max(total, 1), 1.0)
         bar = "#" * round(_WIDTH * share)
-        sys.stderr.write(f"\r{title} [{bar:.<{_WIDTH}}] {share:4.0%} {seen:,} seen, {changed:,} done\x1b[K")
+        line = f"{title} [{bar:.<{_WIDTH}}] {share:4.0%} {seen:,} seen, {changed:,} done"
+        sys.stderr.write(f"\r{line[: shutil.get_terminal_size().columns - 1]}\x1b[K")
         sys.stderr.flush()
 
     try:

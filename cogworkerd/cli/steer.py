@@ -28,6 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def send(arguments: argparse.Namespace, order: str) -> int:
     """Send an order. Returns 0, or 1 when one of the daemons did not hear it."""
+    if arguments.all and arguments.target is not None:
+        raise UsageError(f"TARGET = {arguments.target!r:.80} and --all: give one of them")
     found = options.effective(arguments, extra=options.embedded_layer(arguments))
     fleet = Fleet(options.store(found))
     heard = fleet.send(order, list(fleet) if arguments.all else targets(fleet, arguments.target))
@@ -51,7 +53,7 @@ def targets(fleet: Fleet, target: str | None) -> list[Process]:
         if len(processes) > 1:
             raise UsageError(f"there are {len(processes)} daemons: name one, or --all\n{_listing(processes)}")
         return processes
-    named = fleet.named(target)
+    named = fleet.named(target) if target else []
     if not named or (len(named) > 1 and any(process.tag != target for process in named)):
         problem = "names none" if not named else f"could be {len(named)}"
         raise UsageError(f"{target!r} {problem} of the daemons\n{_listing(processes)}")
