@@ -7,6 +7,7 @@ import asyncio
 import signal
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from cogworkerd import events
@@ -31,6 +32,20 @@ CANCEL_GRACE = 5.0
 _BRIEFLY = 0.1
 
 
+@dataclass(frozen=True)
+class _Clock:
+    """What is known of the time of one run.
+
+    Attributes:
+        limit: seconds; None: as long as it likes.
+        seen: monotonic second at which it was seen to run: the host's clock may jump.
+    """
+
+    run: int
+    limit: float | None
+    seen: float
+
+
 class Interruptions:
     """Interrupts the jobs of one crew.
 
@@ -46,18 +61,18 @@ class Interruptions:
         self._timeout = settings.timeout
         self._grace = settings.timeout_grace
         self._kill_kb = settings.kill_rss // 1024 if settings.kill_rss is not None else None
-        self._limits: dict[int, tuple[int, float | None]] = {}
+        self._clocks: dict[int, _Clock] = {}
         self._interrupted: dict[int, int] = {}
 
     async def look(self) -> None:
         """Interrupt each job whose time is over; kill each that has grown too large."""
-        now = time.time()
+        now = time.monotonic()
         for slot in self._crew.alive:
             record = self._ledger.slots.get(slot.number)
             if record is None or record.phase is not SlotPhase.STARTED:
                 continue
-            limit = self._limit_of(slot, record)
-            if limit is not None and now - record.started_at >= limit:
+            clock = self._clock_of(slot, record, now)
+            if clock.limit is not None and now - clock.seen >= clock.limit:
                 self.interrupt(slot, Interrupt.TIMEOUT, self._grace)
             if self._kill_kb is not None:
                 await self._kill_if_large(slot, record, self._kill_kb)
@@ -70,17 +85,17 @@ class Interruptions:
         error = JobMemoryExceeded(f"its process has {size // 1024} MiB, more than kill_rss = {most_kb // 1024} MiB")
         await self._kill_with_stack(slot, run_of(slot, record), error, _BRIEFLY)
 
-    def _limit_of(self, slot: Slot, record: SlotRecord) -> float | None:
-        """The timeout of the run at hand. Payloads are only parsed where they may name one, once a run."""
+    def _clock_of(self, slot: Slot, record: SlotRecord, now: float) -> _Clock:
+        """The clock of the run at hand. Payloads are only parsed where they may name a timeout, once a run."""
         run = run_of(slot, record)
-        known = self._limits.get(slot.number)
-        if known is not None and known[0] == run:
-            return known[1]
+        known = self._clocks.get(slot.number)
+        if known is not None and known.run == run:
+            return known
         limit = self._timeout
         if b'"timeout"' in record.raw:
             limit = timeout_of(_payload_of(record), limit)
-        self._limits[slot.number] = run, limit
-        return limit
+        clock = self._clocks[slot.number] = _Clock(run, limit, now)
+        return clock
 
     def interrupt(self, slot: Slot, what: Interrupt, grace: float | None) -> bool:
         """Tell a job to end, and kill it if it has not after the grace. Of several orders for one run the first counts.

@@ -82,6 +82,7 @@ class Requests:
             raise BadRequest(f'"then" is not one of {", ".join(CANCEL_ENDS)}')
         if isinstance(grace, bool) or not isinstance(grace, int | float) or not 0 <= grace <= _MOST_GRACE:
             raise BadRequest(f'"grace" is not a number of seconds from 0 to {_MOST_GRACE:g}')
+        self._crew.read_all()  # it may have ended this very moment
         slot = self._interruptions.slot_of(jid)
         if slot is None:
             return {"found": False}

@@ -53,9 +53,7 @@ class Cursor:
         """
         raw = json.dumps(check_json(value, "cursor"), ensure_ascii=False, separators=(",", ":")).encode()
         if len(raw) > MOST_BYTES:
-            raise ValueError(
-                f"cursor: {len(raw)} bytes, more than {MOST_BYTES}: it is to say where to go on"
-            )
+            raise ValueError(f"cursor: {len(raw)} bytes, more than {MOST_BYTES}: it is to say where to go on")
         self.used = True
         self._ask("SET", self._key, raw, "EX", CURSOR_TTL)
         self._value, self._known = value, True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import copy
 import inspect
 import os
 import time
@@ -11,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from cogworkerd import context, events
-from cogworkerd.errors import Expired, UnknownJob
+from cogworkerd.errors import Expired, JobCancelled, UnknownJob
 from cogworkerd.expiry import EXPIRES_AT, lateness
 from cogworkerd.history import backtrace_of_error, entry_of
 from cogworkerd.interrupts import Interrupt, error_of
@@ -225,14 +226,22 @@ class Performer:
         except BaseException as raised:
             error = raised
             self._payload = None
+        return self._reason_of(error)
+
+    def _reason_of(self, error: BaseException | None) -> BaseException | None:
+        """Why a run ended that raised this: where it was interrupted, for that, whatever came of its cleaning up. A job
+        whose time was over may still decide what becomes of it; one that was cancelled may not."""
         interruption = self._interruption
         if interruption is None or error is None or error is interruption:
             return error
-        # It was cleaning up, or it is the cancellation of a task: that shows how it came to its end, not why.
         if isinstance(error, asyncio.CancelledError):
             return interruption.with_traceback(error.__traceback__)
-        interruption.__context__ = error
-        return interruption.with_traceback(error.__traceback__)
+        decided = raised_verdict(error)[0] or asks_for_requeue(error)
+        if decided and not isinstance(interruption, JobCancelled):
+            return error
+        reason = copy.copy(interruption)  # the error's own context may lead to the original: no circles
+        reason.__context__ = error
+        return reason.with_traceback(error.__traceback__)
 
     def _through_the_chain(self, job: context.JobContext, payload: dict[str, Any], advice: _Advice) -> None:
         def innermost() -> None:
