@@ -89,10 +89,6 @@ def sturdy_streams() -> None:
 
 def clean(value: Any, depth: int = 0) -> Any:
     """A value that any renderer can take: JSON types, printable texts, nothing that raises or is endless."""
-    if type(value) is float and math.isfinite(value):
-        return value
-    if type(value) is int and -_SMALL < value < _SMALL:
-        return value
     try:
         return _clean(value, depth)
     except BaseException:  # a container of the application's own, whose methods raise
@@ -148,7 +144,12 @@ def _add_time(_: Any, __: str, event: EventDict) -> EventDict:
 
 def _clean_all(_: Any, __: str, event: EventDict) -> EventDict:
     trace = event.pop("exception", None)
-    cleaned = {name if name.isidentifier() else clean_text(name): clean(value) for name, value in event.items()}
+    cleaned = {}
+    for name, value in event.items():
+        # Most values are plain numbers and short plain texts; they are not worth a call, of which a line has a dozen.
+        kind = type(value)
+        plain = (kind is float and value - value == 0.0) or (kind is int and -_SMALL < value < _SMALL)
+        cleaned[name if name.isidentifier() else clean_text(name)] = value if plain else clean(value)
     if "stack" in cleaned:  # a name that structlog's console renderer takes for a text of its own
         cleaned["stack"] = clean_text(cleaned["stack"])
     if trace is not None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from cogworkerd.costs import UNREGISTERED, Sums
 from cogworkerd.run_record import RunRecord
-from cogworkerd.status import WORKING
+from cogworkerd.status import QUEUED, WORKING
 from cogworkerd.store import scripts
 from cogworkerd.store.keys import Keys
 
@@ -101,11 +101,17 @@ class Recording:
             return Batch(self._status_call(jid, fields), status=(jid, fields))
         return None
 
-    def put_back(self, batch: Batch) -> None:
+    def put_back(self, batch: Batch, refused: bool = False) -> None:
         """A batch that may not have been written. What can be written twice without harm is tried again: entries are
-        members of sets, a status is a status. Counts and sums are not."""
+        members of sets, a status is a status. Counts and sums are not.
+
+        Args:
+            refused: the server has answered that it writes nothing, so that nothing was counted either.
+        """
         for run in batch.runs:
-            if run.entry:
+            if refused and batch.counted:
+                self._keep(self._runs, run)
+            elif run.entry:
                 self._keep(self._entries, run)
         if batch.status is not None:
             jid, fields = batch.status
@@ -131,7 +137,9 @@ class Recording:
         return scripts.record_runs(self._keys, kept, sums.rows(), counts, self._settings.history_max, oldest, now)
 
     def _status_call(self, jid: str, fields: Mapping[str, str]) -> scripts.Call:
-        over = "error_class" not in fields and fields.get("status") != WORKING
+        over = ""
+        if "error_class" not in fields and fields.get("status") != WORKING:
+            over = "requeued" if fields.get("status") == QUEUED else "over"
         return scripts.write_status(self._keys, jid, fields, math.ceil(self._settings.status_ttl), over)
 
 

@@ -145,6 +145,7 @@ def fixed_keys(keys: Keys, now: float) -> dict[str, str]:
         keys.throughput(now): "hash",
         **{keys.history(which): "zset" for which in ("all", "success", "failed")},
         keys.history_of_day(now): "hash",
+        keys.cost_of_day(now): "hash",
         keys.periodic_schedule: "hash",
         keys.periodic_disabled: "set",
         keys.periodic_live: "zset",

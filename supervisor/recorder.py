@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NoReturn
+
+import redis.exceptions
 
 from cogworkerd import events
 from cogworkerd.history import backtrace_of, entry_of
@@ -31,7 +33,7 @@ from .slot import Slot
 RECORD_EVERY = 0.2
 """Seconds between two turns: how old a status may be."""
 
-MOST_BACKTRACE = 4096
+MOST_BACKTRACE = 4000
 _AFTER_FAILURE = 1.0
 _SITE = "record"
 
@@ -41,16 +43,25 @@ class Recorder:
 
     Args:
         slots: all of them.
+        is_registered: whether the app has a job of this name, as far as is known.
     """
 
     def __init__(
-        self, link: Link, keys: Keys, settings: Settings, ledger: Ledger, slots: Sequence[Slot], log: Log
+        self,
+        link: Link,
+        keys: Keys,
+        settings: Settings,
+        ledger: Ledger,
+        slots: Sequence[Slot],
+        log: Log,
+        is_registered: Callable[[str], bool],
     ) -> None:
         self._link = link
         self._settings = settings
         self._ledger = ledger
         self._slots = slots
         self._log = log
+        self._is_registered = is_registered
         self._recording = Recording(keys, settings)
         self._seen: dict[int, int] = {}
         self._not_before = 0.0
@@ -88,7 +99,8 @@ class Recorder:
         state = QUEUED if kind is None else RETRYING if kind is Kind.RETRY else FAILED
         shown = {"error_class": type(error).__name__, "error_message": masked_text(str(error), payload)}
         status = progress.fields(state, {**(dossier.notes or {}), **shown})
-        self._recording.add(RunRecord(kind or Kind.RETRY, now, payload["class"], receipt, entry, backtrace, status))
+        name = payload["class"] if self._is_registered(payload["class"]) else ""
+        self._recording.add(RunRecord(kind or Kind.RETRY, now, name, receipt, entry, backtrace, status))
 
     def requeued(self, record: SlotRecord, dossier: Dossier) -> None:
         """A run was ended by us and its job goes back: its status says so, if it has one."""
@@ -142,7 +154,7 @@ class Recorder:
             except (*SERVER_TROUBLE, asyncio.CancelledError) as error:
                 self._not_before = time.monotonic() + _AFTER_FAILURE
                 if isinstance(error, asyncio.CancelledError) or classify(error) is not Trouble.OTHER:
-                    self._recording.put_back(batch)
+                    self._recording.put_back(batch, refused=isinstance(error, redis.exceptions.ResponseError))
                 raise
         if self._recording.dropped:
             self._log.emit(events.RECORD_DROPPED, count=self._recording.dropped)

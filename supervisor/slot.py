@@ -137,6 +137,7 @@ class Slot:
         self.pid, self.report_fd, self._life_fd = pid, read, life_write
         self.told, self.killed, self.ready, self.born = False, "", False, time.monotonic()
         self.sentence, self.stack = None, ()
+        self.page.order(0, 0)  # one for an earlier child of the same pid means nothing
         self._buffer = Buffer()
 
     @staticmethod

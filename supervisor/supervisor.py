@@ -191,7 +191,9 @@ class Supervisor:
             kept,
             self._settings.boot_timeout,
         )
-        self._recorder = Recorder(self._link, self._keys, self._settings, self._ledger, self._crew.slots, self._log)
+        self._recorder = Recorder(
+            self._link, self._keys, self._settings, self._ledger, self._crew.slots, self._log, self._is_registered
+        )
         self._interruptions = Interruptions(self._crew, self._ledger, self._tasks, self._log, self._settings)
         self._requests = Requests(
             self._link, self._keys, self._identity, self._crew, self._ledger, self._interruptions, self._log
@@ -531,6 +533,9 @@ class Supervisor:
         elif is_missing_command(sentence) and self._reliable and not self._ledger.ever_held:
             self._fall_back(sentence)
             self._crew.tell_all()  # those that follow fetch the other way
+
+    def _is_registered(self, name: str) -> bool:
+        return self._registry is not None and name in self._registry.jobs
 
     def _job_died(self, entry: bytes) -> None:
         """We have put a job in dead."""

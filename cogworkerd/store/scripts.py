@@ -571,10 +571,10 @@ def record_runs(
     )
 
 
-def write_status(keys: Keys, jid: str, fields: Mapping[str, str], ttl: int, error_is_over: bool) -> Call:
-    """Write a job's status. `ttl`: whole seconds; `error_is_over`: what it says of an earlier failure goes."""
+def write_status(keys: Keys, jid: str, fields: Mapping[str, str], ttl: int, over: str) -> Call:
+    """Write a job's status. `ttl`: whole seconds; `over`: see the script."""
     pairs = [part for pair in fields.items() for part in pair]
-    return Call(WRITE_STATUS, [keys.status(jid)], [ttl, int(error_is_over), *pairs])
+    return Call(WRITE_STATUS, [keys.status(jid)], [ttl, over, *pairs])
 
 
 def retry_entry(keys: Keys, source: str, entry: bytes, job: bytes, queue: str, locks: JobLocks) -> Call:

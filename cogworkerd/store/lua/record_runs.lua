@@ -1,4 +1,5 @@
--- Write down runs that have ended. Best effort: a key of another type never keeps the rest from being written.
+-- Write down runs that have ended. Best effort: a key of another type, or one that this user may not write, never keeps
+-- the rest from being written. A server that takes no writes at all is an error, and nothing was written then.
 -- KEYS 1 zset    history:all                 ARGV 1 the oldest time that is kept
 --      2 zset    history:success                  2 how many entries each set keeps
 --      3 zset    history:failed                   3 how many of the runs were successes
@@ -13,8 +14,13 @@
 
 local at = 11
 
+local refusal
+
 local function add(key, count)
-  if count > 0 then redis.pcall('ZADD', key, unpack(ARGV, at, at + 2 * count - 1)) end
+  if count == 0 then return end
+  local reply = redis.pcall('ZADD', key, unpack(ARGV, at, at + 2 * count - 1))
+  if type(reply) ~= 'table' then return end
+  if not (string.find(reply.err, 'WRONGTYPE') or string.find(reply.err, 'ermission')) then refusal = reply end
 end
 
 local good, bad = tonumber(ARGV[8]), tonumber(ARGV[9])
@@ -25,6 +31,7 @@ add(KEYS[1], bad)
 at = at + 2 * bad
 add(KEYS[3], bad)
 at = at + 2 * bad
+if refusal then return refusal end
 
 if good + bad > 0 then
   for i = 1, 3 do
