@@ -76,6 +76,7 @@ def interleaved(call: Callable[[], T], step: int, intrude: Callable[[], Any]) ->
         return trace
 
     before = sys.gettrace()
+    sys._getframe().f_trace_opcodes = True  # or Python 3.12 tells of none in the first frame that it traces
     sys.settrace(trace)
     try:
         answer = call()
