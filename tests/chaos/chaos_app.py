@@ -95,6 +95,30 @@ def long_once() -> None:
     _tell("end")
 
 
+@app.job(name="stubborn_once")
+def stubborn_once() -> None:
+    """The same, and it cannot be told to end: only a kill ends it."""
+    if _start() == 0:
+        _ignore_all_for(LONG)
+    _tell("end")
+
+
+@app.job(name="overdue", retry=False)
+def overdue() -> None:
+    """It goes on beyond its timeout and cannot be told to end."""
+    _start()
+    _ignore_all_for(LONG)
+
+
+def _ignore_all_for(seconds: float) -> None:
+    limit = time.monotonic() + seconds
+    while time.monotonic() < limit:
+        try:
+            time.sleep(SHORT)
+        except BaseException:
+            continue
+
+
 @app.job(name="doomed")
 def doomed() -> None:
     """Its process dies when it is performed and not settled."""

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from cogworkerd.outcome import Kind, Outcome
 from cogworkerd.payload import Unparseable, id_of_bytes, parse
 from cogworkerd.supervisor.slot import Slot
 from cogworkerd.worker.reports import Buffer, Report, Reporter, job_of
@@ -142,7 +143,8 @@ class Hooks:
                 self._jid = _jid_of(job_of(body)[1])
                 self.record.add(Happening("started", self._jid, pid=os.getpid()))
             elif kind is Report.PERFORMED:
-                self.record.add(Happening("performed", self._jid, pid=os.getpid()))
+                requeued = Outcome.decode(body).kind is Kind.REQUEUE
+                self.record.add(Happening("requeued" if requeued else "performed", self._jid, pid=os.getpid()))
 
     def _kill(self, strike: Strike) -> None:
         """From a child: itself, or the supervisor."""

@@ -165,7 +165,7 @@ def _cut_short(evidence: Evidence) -> set[str]:
     for happening in evidence.happenings:
         if happening.what == "started":
             open_runs.add((happening.jid, happening.pid))
-        elif happening.what == "performed":
+        elif happening.what in ("performed", "requeued"):
             open_runs.discard((happening.jid, happening.pid))
     return {jid for jid, _ in open_runs}
 

@@ -18,8 +18,8 @@ class Happening:
     """One line of the record, in the order of the file.
 
     Attributes:
-        what: start, end, fail, overlap, slot (written by jobs); started, performed (that report was wholly written);
-            report, read (counted, with its number and what it held); struck (the fault came).
+        what: start, end, fail, overlap, slot (written by jobs); started, performed, requeued (that report was wholly
+            written); report, read (counted, with its number and what it held); struck (the fault came).
     """
 
     what: str

@@ -35,7 +35,7 @@ def run(server: Path, point: Point) -> Result:
     """Play a scenario with one fault, or none, on the server of this socket."""
     scenario = SCENARIOS[point.scenario]
     began = time.monotonic()
-    with Stage(server, point, scenario.slots, ("--shutdown-timeout", str(scenario.shutdown_timeout))) as stage:
+    with Stage(server, point, scenario.slots, _flags(scenario)) as stage:
         broken = ""
         try:
             scenario.play(stage)
@@ -188,6 +188,14 @@ def _fatal() -> Job:
     return job("fatal", retry=False, dead=True, failed=1)
 
 
+def _flags(scenario: Scenario) -> tuple[str, ...]:
+    return "--shutdown-timeout", str(scenario.shutdown_timeout), "--timeout-grace", "0.2"
+
+
+def _overdue() -> Job:
+    return job("overdue", retry=False, dead=True, failed=1, timeout=0.2)
+
+
 def _long_once() -> Job:
     return job("long_once")
 
@@ -204,7 +212,9 @@ _ALL = (
     Scenario("unsettled", _doomed(lambda: job("doomed"))),
     Scenario("unsettled-retry", _doomed(lambda: job("flaky", True, failed=1))),
     Scenario("recovery", _recover),
-    Scenario("stop-killed", _stop(_long_once), stops=True, shutdown_timeout=0.3),
+    Scenario("stop-interrupted", _stop(_long_once), stops=True, shutdown_timeout=0.3),
+    Scenario("stop-killed", _stop(lambda: job("stubborn_once")), stops=True, shutdown_timeout=0.3),
+    Scenario("timeout", _pushed(_overdue)),
     Scenario("stop-in-time", _stop(_longer), stops=True),
     Scenario("stop-waiting", _stop_waiting, stops=True),
     Scenario("boot", _boot),

@@ -18,7 +18,7 @@ from typing import Any
 
 from cogworkerd import App, current_job
 from cogworkerd.middleware import PendingJob
-from cogworkerd.outcome import Outcome, Settlement
+from cogworkerd.outcome import Kind, Outcome, Settlement
 from cogworkerd.worker.reports import Buffer, Report, Reporter, Result, job_of
 from cogworkerd.worker.settle import Settler
 from tests.chaos.soak_record import NOBODY, Marks, Record, identify
@@ -136,6 +136,8 @@ def _note_frames(data: bytes) -> None:
             _Child.job = identify(job_of(body)[1])
         elif kind is Report.PERFORMED:
             jid, attempt = _Child.job
+            if Outcome.decode(body).kind is Kind.REQUEUE:
+                continue  # it is to run again
             _record().note("performed", jid, attempt, DAEMON, Outcome.decode(body).kind.name)
 
 
