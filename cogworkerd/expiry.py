@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 EXPIRES_AT = "expires_at"
+END_OF_TIME = 1e12
+"""Epoch seconds from which on a number is no time, but milliseconds say."""
 
 
 def lateness(payload: Mapping[str, Any], now: float) -> float | None:
@@ -14,6 +16,6 @@ def lateness(payload: Mapping[str, Any], now: float) -> float | None:
     A field that is no time is another program's, and means nothing here.
     """
     limit = payload.get(EXPIRES_AT)
-    if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 < limit < 1e12:
+    if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 < limit < END_OF_TIME:
         return None
     return now - limit if now >= limit else None

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypedDict, TypeVar, Unpack, cast
 
 from cogworkerd import payload as payloads
+from cogworkerd.expiry import END_OF_TIME
 from cogworkerd.middleware import PendingJob, is_async
 from cogworkerd.redact import masked_places
 from cogworkerd.retry import Decision, Hook
@@ -165,9 +166,12 @@ def _expires_at_option(value: Any, where: str) -> float | None:
     if value is None:
         return None
     try:
-        return due_at(value)
+        when = due_at(value)
     except (TypeError, ValueError) as error:
         raise type(error)(f"{where}: expires_at = {value!r:.80}: {error}")
+    if not 0 < when < END_OF_TIME:
+        raise ValueError(f"{where}: expires_at = {value!r:.80}: allowed are epoch seconds above 0 (no milliseconds)")
+    return when
 
 
 def _status_option(value: Any, where: str) -> bool:

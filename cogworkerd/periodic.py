@@ -174,7 +174,8 @@ class Entry:
         catch_up: "latest", "none" or "first".
         jitter: seconds over which the instants are spread.
         more: further fields of the payload, from the job's options.
-        expires_in: seconds after the slot at which its job is too late; None: never.
+        expires_in: seconds after its instant at which a slot's job is too late; None: never.
+        expires_at: the same for all slots, epoch seconds.
     """
 
     cron: str
@@ -188,6 +189,7 @@ class Entry:
     jitter: float
     more: Mapping[str, Any] = field(default_factory=dict)
     expires_in: float | None = None
+    expires_at: float | None = None
 
     @cached_property
     def pjid(self) -> str:
@@ -227,8 +229,10 @@ class Entry:
             job["kwargs"] = dict(self.kwargs)
         if self.until_executed:
             job["periodic_until_executed"] = True
-        if self.expires_in is not None:
-            job[EXPIRES_AT] = slot + self.expires_in
+        if self.expires_at is not None:
+            job[EXPIRES_AT] = self.expires_at
+        elif self.expires_in is not None:
+            job[EXPIRES_AT] = self.instant(slot) + self.expires_in
         return {**job, **self.more}
 
     def instant(self, slot: int) -> float:
@@ -286,6 +290,7 @@ def _resolve(declaration: Declaration, app: App) -> Entry:
         jitter=declaration.jitter,
         more=more,
         expires_in=options.expires_in if options is not None else None,
+        expires_at=options.expires_at if options is not None else None,
     )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from cogworkerd.costs import UNREGISTERED, Sums
 from cogworkerd.run_record import RunRecord
-from cogworkerd.status import QUEUED, WORKING
+from cogworkerd.status import ERROR_FIELDS, QUEUED, WORKING
 from cogworkerd.store import scripts
 from cogworkerd.store.keys import Keys
 
@@ -80,9 +80,11 @@ class Recording:
         if not isinstance(fields, dict) or "jid" not in fields:
             raise ValueError("no status of a job")
         jid = str(fields.pop("jid"))
-        self._statuses.pop(jid, None)
+        before = self._statuses.pop(jid, {})
+        if "error_class" not in fields:
+            before = {name: value for name, value in before.items() if name not in ERROR_FIELDS}
         if len(self._statuses) < _MOST_STATUSES:
-            self._statuses[jid] = fields
+            self._statuses[jid] = {**before, **fields}
 
     def take(self, now: float) -> Batch | None:
         """The next batch; None: there is none.

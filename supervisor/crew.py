@@ -277,7 +277,13 @@ class Crew:
             respawn_in=pause,
         )
 
-    def kill_those_that_do_not_say_hello(self) -> None:
+    def sweep(self) -> None:
+        """Every second: deaths that no signal told of, children that do not say hello, kills of the kernel's."""
+        self.look_for_deaths()
+        self._kill_those_that_do_not_say_hello()
+        self._oom.look()
+
+    def _kill_those_that_do_not_say_hello(self) -> None:
         now = time.monotonic()
         for slot in self.slots:
             if slot.pid is not None and not slot.ready and now - slot.born > self._boot_timeout:

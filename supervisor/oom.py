@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import re
+import time
+from collections import deque
 from pathlib import Path
 
 _V2 = Path("/sys/fs/cgroup")
 _V1 = Path("/sys/fs/cgroup/memory")
+IN_THE_GROUP = "killed by the kernel for lack of memory in its control group"
+ON_THE_MACHINE = "probably killed by the kernel for lack of memory on the machine"
+_JUST_NOW = 2.0
+_MOST = 100
 _COUNT = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 
 
 class OomWatch:
-    """Compares counters: one that has grown since the last look says that some process was killed meanwhile.
+    """Compares counters: each step of one says that some process was killed just then.
 
     Args:
         membership: the file that names our control groups.
@@ -30,23 +36,36 @@ class OomWatch:
         self._group = _counter_file(membership, v2, v1)
         self._machine = machine
         self._seen = self._read()
+        self._kills: deque[tuple[float, str]] = deque()
+
+    def look(self) -> None:
+        """Look at the counters, every second or so: what has happened long before a death has nothing to do with it."""
+        before, self._seen = self._seen, self._read()
+        now = time.monotonic()
+        ours = _growth(before[0], self._seen[0])
+        theirs = max(0, _growth(before[1], self._seen[1]) - ours)
+        self._kills.extend([(now, IN_THE_GROUP)] * min(ours, _MOST) + [(now, ON_THE_MACHINE)] * min(theirs, _MOST))
+        while self._kills and now - self._kills[0][0] > _JUST_NOW:
+            self._kills.popleft()
 
     def evidence(self) -> str:
-        """What has happened since the last call, in words; "" for nothing. A counter of our group is proof, the
-        machine's is a hint: it may have been somebody else's process."""
-        before, self._seen = self._seen, self._read()
-        if _grew(before[0], self._seen[0]):
-            return "killed by the kernel for lack of memory in its control group"
-        if _grew(before[1], self._seen[1]):
-            return "probably killed by the kernel for lack of memory on the machine"
+        """Whether the process that has just died of SIGKILL was killed by the kernel, in words; "" for no sign of it.
+
+        A counter of our group is proof that one of our processes was, the machine's is a hint. Each kill explains one
+        death.
+        """
+        self.look()
+        for found in sorted(self._kills, key=lambda kill: kill[1] != IN_THE_GROUP):
+            self._kills.remove(found)
+            return found[1]
         return ""
 
     def _read(self) -> tuple[int | None, int | None]:
         return _count(self._group), _count(self._machine)
 
 
-def _grew(before: int | None, now: int | None) -> bool:
-    return before is not None and now is not None and now > before
+def _growth(before: int | None, now: int | None) -> int:
+    return max(0, now - before) if before is not None and now is not None else 0
 
 
 def _count(path: Path | None) -> int | None:
@@ -66,6 +85,8 @@ def _counter_file(membership: Path, v2: Path, v1: Path) -> Path | None:
         return None
     candidates = []
     for line in lines:
+        if line.count(":") < 2:
+            continue
         _, controllers, group = line.split(":", 2)
         inside = group.lstrip("/")
         if controllers == "":

@@ -25,7 +25,7 @@ from cogworkerd.store.keys import Keys
 from cogworkerd.store.outages import Trouble, classify
 from cogworkerd.worker.meter import waited
 
-from .dossier import Dossier
+from .dossier import MOST_LINES, Dossier
 from .ledger import Ledger, SlotPhase, SlotRecord
 from .link import SERVER_TROUBLE, Link
 from .slot import Slot
@@ -94,11 +94,13 @@ class Recorder:
             entry = entry_of(
                 payload, record.queue, receipt.as_fields(), record.started_at, now, self._settings.history_args, error
             )
-            backtrace = backtrace_of("\n".join(dossier.stack), MOST_BACKTRACE) if dossier.stack else b""
+            backtrace = backtrace_of("\n".join(dossier.stack[:MOST_LINES]), MOST_BACKTRACE) if dossier.stack else b""
         progress = Progress(payload, record.queue, None)
         state = QUEUED if kind is None else RETRYING if kind is Kind.RETRY else FAILED
         shown = {"error_class": type(error).__name__, "error_message": masked_text(str(error), payload)}
-        status = progress.fields(state, {**(dossier.notes or {}), **shown})
+        # A run that goes back to its queue is no failure of the job: its next run may end without a status.
+        wanted = kind is not None or bool(dossier.notes)
+        status = progress.fields(state, {**(dossier.notes or {}), **shown}) if wanted else b""
         name = payload["class"] if self._is_registered(payload["class"]) else ""
         self._recording.add(RunRecord(kind or Kind.RETRY, now, name, receipt, entry, backtrace, status))
 

@@ -19,6 +19,8 @@ STACK_WAIT = 0.9
 _LOOK_EVERY = 0.005
 _MOST = 2**18
 _MOST_KEPT = 2**20
+_FATAL = "Fatal Python error"
+_CURRENT = "Current thread"
 _PERFORMS = re.compile(r"/cogworkerd/worker/perform\.py\", line \d+ in (_call|_as_task|innermost|_attempt)")
 _NO_FILES = ["this system has no memory files for stacks"]
 
@@ -52,7 +54,15 @@ def stack_lines(slot: Slot, start: int) -> list[str]:
     if slot.stack_file is None:
         return _NO_FILES
     text = os.pread(slot.stack_file, _MOST, start).decode("utf-8", "replace")
-    return _without_our_frames([line.rstrip() for line in text.splitlines() if line.strip()])
+    return _current_first(_without_our_frames([line.rstrip() for line in text.splitlines() if line.strip()]))
+
+
+def _current_first(lines: list[str]) -> list[str]:
+    """The stack of the thread that crashed, or was asked, before those of the others, which may be many."""
+    starts = [index for index, line in enumerate(lines) if not line.startswith("  ")]
+    blocks = [lines[start:end] for start, end in zip(starts, [*starts[1:], len(lines)], strict=True)]
+    order = sorted(blocks, key=lambda block: 0 if block[0].startswith(_FATAL) else 1 if _CURRENT in block[0] else 2)
+    return [*lines[: starts[0] if starts else len(lines)], *(line for block in order for line in block)]
 
 
 def _without_our_frames(lines: list[str]) -> list[str]:
@@ -98,7 +108,9 @@ async def stack_of(slot: Slot, still: Callable[[], bool] = lambda: True, wait: f
 
 
 def crash_lines(slot: Slot) -> list[str]:
-    """What faulthandler has written of a child that has crashed; none where it had no time for it."""
+    """What faulthandler has written of a child that has crashed; none where it had no time for it, or was not asked: a
+    stack that came later than somebody waited for it is no crash."""
     lines = stack_lines(slot, slot.stack_read) if slot.stack_file is not None else []
     slot.stack_read = stack_end(slot)
-    return lines
+    starts = [index for index, line in enumerate(lines) if line.startswith(_FATAL)]
+    return lines[starts[-1] :] if starts else []

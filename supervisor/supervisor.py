@@ -496,8 +496,7 @@ class Supervisor:
         self._manager.alive()
 
     async def _sweep(self) -> None:
-        self._crew.look_for_deaths()
-        self._crew.kill_those_that_do_not_say_hello()
+        self._crew.sweep()
 
     async def _tell_when_ready(self) -> None:
         while not self._crew.all_ready:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 
 _EVERY = 0.1
 _WIDTH = 20
+_USUAL = 80
+
+
+def _columns() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or _USUAL
+    except OSError:
+        return _USUAL
 
 
 @contextlib.contextmanager
@@ -32,7 +40,7 @@ def progress_line(title: str, total: int) -> Iterator[Callable[[int, int], None]
         share = min(seen / max(total, 1), 1.0)
         bar = "#" * round(_WIDTH * share)
         line = f"{title} [{bar:.<{_WIDTH}}] {share:4.0%} {seen:,} seen, {changed:,} done"
-        sys.stderr.write(f"\r{line[: shutil.get_terminal_size().columns - 1]}\x1b[K")
+        sys.stderr.write(f"\r{line[: _columns() - 1]}\x1b[K")
         sys.stderr.flush()
 
     try:

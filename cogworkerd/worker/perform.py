@@ -122,6 +122,7 @@ class Performer:
         self._payload: dict[str, Any] | None = None
         self._interruption: BaseException | None = None
         self._task: asyncio.Task[Any] | None = None
+        self._noted = page.notes > 0
         self.death: Death | None = None
         self.record: RunRecord | None = None
         self.cursor: Cursor | None = None
@@ -145,7 +146,10 @@ class Performer:
         late = lateness(payload, time.time()) if EXPIRES_AT in payload else None
         if late is not None:
             return self._drop_expired(payload, held, late)
-        progress = Progress(payload, held.queue, self._page.write)
+        if self._noted:
+            self._page.write(b"")  # what stands there is of an earlier run, which may have been of the same job
+        self._noted = False
+        progress = Progress(payload, held.queue, self._note)
         self.cursor = self._cursor_of(payload["jid"]) if self._cursor_of is not None else None
         job = context.context_of(payload, held.queue, self._stopping, progress, self.cursor)
         self._show(f"{printable(job.name, 60)} {printable(job.jid, 24)}")
@@ -179,6 +183,10 @@ class Performer:
             raise self._interruption
         task = self._task
         task.get_loop().call_soon_threadsafe(lambda: task.cancel("interrupted"))
+
+    def _note(self, note: bytes) -> None:
+        self._noted = True
+        self._page.write(note)
 
     def close(self) -> None:
         """End the event loop, if there was ever an async job."""

@@ -16,6 +16,7 @@ from cogworkerd.settings import Settings
 _PRIVATE_EVERY = 1.0
 """Seconds between two looks at the memory that is not shared: the kernel walks the whole map for it, milliseconds."""
 
+_GROWN = 1.05
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -30,8 +31,11 @@ class Recycling:
         self._jobs_left = settings.max_jobs_per_child
         self._most_rss = settings.max_rss_per_child
         self._most_private = settings.max_private_per_child
+        self._kill_rss = settings.kill_rss
         self._next_look = 0.0
-        self._statm = _open_statm() if self._most_rss is not None else None
+        self._rss_then = 0
+        looks = (self._most_rss, self._most_private, self._kill_rss)
+        self._statm = _open_statm() if any(limit is not None for limit in looks) else None
         self.reason = ""
 
     def performed(self) -> None:
@@ -40,12 +44,19 @@ class Recycling:
             self._jobs_left -= 1
             if self._jobs_left <= 0:
                 self.reason = "max_jobs_per_child"
-        if self._most_rss is not None and self._rss() > self._most_rss:
+        rss = self._rss() if self._statm is not None else 0
+        if self._most_rss is not None and rss > self._most_rss:
             self.reason = "max_rss_per_child"
-        if self._most_private is not None and time.monotonic() >= self._next_look:
-            self._next_look = time.monotonic() + _PRIVATE_EVERY
+        if self._most_private is not None and self._look_is_due(rss):
+            self._next_look, self._rss_then = time.monotonic() + _PRIVATE_EVERY, rss
             if self._private() > self._most_private:
                 self.reason = "max_private_per_child"
+        if self._kill_rss is not None and rss > self._kill_rss:
+            # The job that did it has ended; the next one is not to be killed for it.
+            self.reason = "kill_rss"
+
+    def _look_is_due(self, rss: int) -> bool:
+        return time.monotonic() >= self._next_look or rss > self._rss_then * _GROWN
 
     def _rss(self) -> int:
         """Bytes. psutil's way to it costs thirty times as much, and this is asked after each job."""

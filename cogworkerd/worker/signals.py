@@ -149,6 +149,9 @@ class ChildSignals:
     def _in_a_jobs_fork(self) -> None:
         """A process that a job forks must die of the signals that others die of: multiprocessing ends its by TERM."""
         if os.getppid() == self._pid:
+            if self._stack_file is not None:  # it is the child's, and says how the child died
+                faulthandler.disable()
+                faulthandler.unregister(signal.SIGUSR1)
             signal.set_wakeup_fd(-1)
             for number in self._handlers:
                 signal.signal(number, signal.SIG_DFL)
