@@ -60,9 +60,11 @@ def stack_lines(slot: Slot, start: int) -> list[str]:
 def _current_first(lines: list[str]) -> list[str]:
     """The stack of the thread that crashed, or was asked, before those of the others, which may be many."""
     starts = [index for index, line in enumerate(lines) if not line.startswith("  ")]
+    if not starts:
+        return lines
     blocks = [lines[start:end] for start, end in zip(starts, [*starts[1:], len(lines)], strict=True)]
     order = sorted(blocks, key=lambda block: 0 if block[0].startswith(_FATAL) else 1 if _CURRENT in block[0] else 2)
-    return [*lines[: starts[0] if starts else len(lines)], *(line for block in order for line in block)]
+    return [*lines[: starts[0]], *(line for block in order for line in block)]
 
 
 def _without_our_frames(lines: list[str]) -> list[str]:

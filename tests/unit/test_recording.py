@@ -376,12 +376,12 @@ def statuses(found: list[Batch]) -> list[tuple[str, dict[str, str]]]:
     return [batch.status for batch in found if batch.status is not None]
 
 
-def test_of_several_notes_about_a_job_the_last_one_is_written(recording: Recording) -> None:
+def test_several_notes_about_a_job_are_written_as_one_in_which_the_last_one_counts(recording: Recording) -> None:
     recording.note(status("a", pct="1"))
     recording.note(status("b", pct="2"))
     recording.note(status("a", pct="3"))
     recording.add(run(status=status("b", status="complete")))
-    assert statuses(batches(recording)) == [("a", {"pct": "3"}), ("b", {"status": "complete"})]
+    assert statuses(batches(recording)) == [("a", {"pct": "3"}), ("b", {"pct": "2", "status": "complete"})]
 
 
 def test_a_status_that_is_put_back_does_not_replace_a_newer_one(recording: Recording) -> None:
