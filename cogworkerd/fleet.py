@@ -6,7 +6,7 @@ import json
 import secrets
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,7 +133,12 @@ class Running:
         """
         if then not in CANCEL_ENDS:
             raise ValueError(f"then = {then!r:.40}: allowed is {', '.join(CANCEL_ENDS)}")
-        answer = self._ask({"order": "cancel", "jid": jid, "then": then, "grace": grace})
+        found = self._ask({"order": "find", "jid": jid})
+        if found is None:
+            return False
+        # For this run of this daemon only: the job may run elsewhere by the time somebody slow hears of it.
+        order = {"order": "cancel", "jid": jid, "run": found["run"], "then": then, "grace": grace}
+        answer = self._ask(order, [str(found["identity"])])
         return bool(answer and answer.get("told"))
 
     def stack(self, jid: str) -> Stack | None:
@@ -153,14 +158,13 @@ class Running:
             [str(line) for line in answer["lines"]],
         )
 
-    def _ask(self, request: dict[str, Any]) -> dict[str, Any] | None:
-        """Ask every daemon; the answer of the one that has found the job."""
+    def _ask(self, request: dict[str, Any], identities: Sequence[str] | None = None) -> dict[str, Any] | None:
+        """Ask daemons, by default all of them; the answer of the one that has found the job."""
         client, keys = self._store.client, self._store.keys
         token = secrets.token_hex(12)
         message = json.dumps({**request, "reply": token})
-        waiting = sum(
-            int(client.publish(keys.signal(process.identity), message)) for process in processes(client, keys)
-        )
+        asked = [process.identity for process in processes(client, keys)] if identities is None else identities
+        waiting = sum(int(client.publish(keys.signal(name), message)) for name in asked)
         limit = time.monotonic() + ANSWER_WITHIN
         while waiting > 0:
             left = limit - time.monotonic()

@@ -1,5 +1,8 @@
-"""Requests that want an answer: cancel a running job, show its stack. They come by the daemon's channel as JSON objects
-`{"order", "jid", "reply", ...}`; the answer goes to the list that `reply` names, for whoever waits there."""
+"""Requests that want an answer: find a running job, cancel it, show its stack.
+
+They come by the daemon's channel as JSON objects `{"order", "jid", "reply", ...}`; the answer goes to the list that `reply`
+names, for whoever waits there.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from cogworkerd.interrupts import Interrupt
 from cogworkerd.log import Log
 from cogworkerd.store.keys import REPLY_TTL, Keys
 
-from .crew import Crew
+from .crew import Crew, run_of
 from .interruptions import CANCEL_GRACE, Interruptions
 from .ledger import Ledger
 from .link import SERVER_TROUBLE, Link
@@ -74,7 +77,15 @@ class Requests:
             return self._cancel(jid, request)
         if order == "stack":
             return await self._stack(jid)
-        raise BadRequest('"order" is not cancel or stack')
+        if order == "find":
+            return self._find(jid)
+        raise BadRequest('"order" is not cancel, find or stack')
+
+    def _find(self, jid: str) -> dict[str, Any]:
+        slot = self._interruptions.slot_of(jid)
+        if slot is None:
+            return {"found": False}
+        return {"found": True, "run": run_of(slot, self._ledger.slots[slot.number])}
 
     def _cancel(self, jid: str, request: Mapping[str, Any]) -> dict[str, Any]:
         then, grace = request.get("then", "bury"), request.get("grace", CANCEL_GRACE)
@@ -84,7 +95,8 @@ class Requests:
             raise BadRequest(f'"grace" is not a number of seconds from 0 to {_MOST_GRACE:g}')
         self._crew.read_all()  # it may have ended this very moment
         slot = self._interruptions.slot_of(jid)
-        if slot is None:
+        run = request.get("run")
+        if slot is None or (run is not None and run != run_of(slot, self._ledger.slots[slot.number])):
             return {"found": False}
         return {"found": True, "told": self._interruptions.interrupt(slot, Interrupt.cancel(then), float(grace))}
 
