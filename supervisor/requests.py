@@ -1,7 +1,7 @@
 """Requests that want an answer: find a running job, cancel it, show its stack.
 
-They come by the daemon's channel as JSON objects `{"order", "jid", "reply", ...}`; the answer goes to the list that `reply`
-names, for whoever waits there.
+They come by the daemon's channel as JSON objects `{"order", "jid", "reply", ...}`; the answer goes to the list that
+`reply` names, for whoever waits there.
 """
 
 from __future__ import annotations
