@@ -12,7 +12,9 @@ _V2 = Path("/sys/fs/cgroup")
 _V1 = Path("/sys/fs/cgroup/memory")
 IN_THE_GROUP = "killed by the kernel for lack of memory in its control group"
 ON_THE_MACHINE = "probably killed by the kernel for lack of memory on the machine"
-_JUST_NOW = 2.0
+JUST_NOW = 2.0
+"""Seconds for which a kill may explain a death."""
+
 _MOST = 100
 _COUNT = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 
@@ -45,7 +47,7 @@ class OomWatch:
         ours = _growth(before[0], self._seen[0])
         theirs = max(0, _growth(before[1], self._seen[1]) - ours)
         self._kills.extend([(now, IN_THE_GROUP)] * min(ours, _MOST) + [(now, ON_THE_MACHINE)] * min(theirs, _MOST))
-        while self._kills and now - self._kills[0][0] > _JUST_NOW:
+        while self._kills and now - self._kills[0][0] > JUST_NOW:
             self._kills.popleft()
 
     def evidence(self) -> str:

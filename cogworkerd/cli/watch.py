@@ -34,7 +34,8 @@ def watch(store: Store, server: str, every: float) -> int:
     if not sys.stdout.isatty():
         raise UsageError("--watch draws on a terminal, and the output is none; for scripts there is --json")
     watcher = Watcher(store)
-    signal.signal(signal.SIGTERM, _end)
+    for number in (signal.SIGTERM, signal.SIGINT):  # INT may be ignored: a shell does that to what it puts behind
+        signal.signal(number, _end)
     sys.stdout.write(_ENTER)
     try:
         while True:
@@ -54,7 +55,7 @@ def watch(store: Store, server: str, every: float) -> int:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    """TERM ends it like Ctrl-C, so that the terminal is given back."""
+    """It ends in order, so that the terminal is given back."""
     raise KeyboardInterrupt
 
 

@@ -238,14 +238,13 @@ class Performer:
 
     def _reason_of(self, error: BaseException | None) -> BaseException | None:
         """Why a run ended that raised this: where it was interrupted, for that, whatever came of its cleaning up. A job
-        whose time was over may still decide what becomes of it; one that was cancelled may not."""
+        whose time was over may still ask to be requeued; one that was cancelled may not."""
         interruption = self._interruption
         if interruption is None or error is None or error is interruption:
             return error
         if isinstance(error, asyncio.CancelledError):
             return interruption.with_traceback(error.__traceback__)
-        decided = raised_verdict(error)[0] or asks_for_requeue(error)
-        if decided and not isinstance(interruption, JobCancelled):
+        if asks_for_requeue(error) and not isinstance(interruption, JobCancelled):
             return error
         reason = copy.copy(interruption)  # the error's own context may lead to the original: no circles
         reason.__context__ = error

@@ -436,8 +436,7 @@ def test_the_title_says_nothing_more_of_the_server_after_an_answer_that_it_refus
         eventually(lambda: running.lines("remote.order"))
         client.config_set("maxmemory", "0")
         assert answer(client, running, order="stack", jid=NOBODY)["found"] is False
-        eventually(lambda: [line for line in running.lines("redis.back") if line["site"] == "heartbeat"], 10)
-        eventually(lambda: "Redis" not in running.title())
+        eventually(lambda: "Redis" not in running.title(), 15)
 
 
 # ---- stack ----------------------------------------------------------------------------------------------

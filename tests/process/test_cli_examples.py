@@ -254,6 +254,8 @@ class Line:
             cwd=shop.folder,
             env=shop.environment,
             start_new_session=True,
+            # A shell that put the tests behind may have made it one that is ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         os.close(theirs)
         self._reader = threading.Thread(target=self._read)
