@@ -116,7 +116,8 @@ def test_where_each_child_is_too_large_from_the_start_each_does_one_job_and_ther
     in_order(running, client, slots=2, processed=40)
     assert running.complaints() == []
     forked = len(running.lines("child.started"))
-    assert forked == len(running.lines("child.left")) == 44
+    # The two jobs at the end have a child each, too; whether these are replaced yet when the daemon stops is open.
+    assert 42 <= forked == len(running.lines("child.left")) <= 44
 
 
 @settings
