@@ -12,6 +12,7 @@ import redis.exceptions
 
 import cogworkerd
 from cogworkerd.payload import Unparseable, parse
+from cogworkerd.process_memory import rss_kb
 from cogworkerd.redact import masked
 from cogworkerd.store import scripts
 from cogworkerd.store.keys import PRESENCE_TTL, Keys
@@ -19,7 +20,7 @@ from cogworkerd.worker.page import Page, clock
 
 from .ledger import Ledger, SlotRecord
 from .link import Link
-from .memory import Shares, rss_kb
+from .memory import Shares
 from .slot import Slot
 
 BEAT_EVERY = 5.0

@@ -15,12 +15,12 @@ from cogworkerd.errors import JobMemoryExceeded
 from cogworkerd.interrupts import Interrupt, error_of, timeout_of
 from cogworkerd.log import Log
 from cogworkerd.payload import Unparseable, parse
+from cogworkerd.process_memory import rss_kb
 from cogworkerd.settings import Settings
 
 from .crew import Crew, run_of
 from .host import catches
 from .ledger import Ledger, SlotPhase, SlotRecord
-from .memory import rss_kb
 from .slot import Sentence, Slot
 from .stacks import STACK_WAIT, stack_of
 from .tasks import Tasks

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cogworkerd.receipt import Receipt
+from cogworkerd.worker.proc_self import open_proc_self
 
 _RESET_PEAK = b"5"  # proc(5), /proc/pid/clear_refs: the peak becomes what is resident now
 _KB = 1024 if sys.platform == "darwin" else 1  # how many of its units getrusage needs for a KiB
@@ -19,7 +20,7 @@ class Meter:
     """One for the life of a child; each run is `start` and `stop`."""
 
     def __init__(self) -> None:
-        self._peak = _open_clear_refs()
+        self._peak = open_proc_self("clear_refs", os.O_WRONLY)
         self._wall = 0.0
         self._waited: float | None = None
         self._own = resource.getrusage(resource.RUSAGE_SELF)
@@ -60,10 +61,3 @@ def waited(payload: Mapping[str, Any], now: float) -> float | None:
     if isinstance(since, bool) or not isinstance(since, int | float) or not 0 < since < 1e12:
         return None
     return max(0.0, now - since)
-
-
-def _open_clear_refs() -> int | None:
-    try:
-        return os.open("/proc/self/clear_refs", os.O_WRONLY | os.O_CLOEXEC)
-    except OSError:
-        return None

@@ -9,9 +9,9 @@ import contextlib
 import os
 import time
 
-import psutil
-
+from cogworkerd.process_memory import rss_kb, share_of
 from cogworkerd.settings import Settings
+from cogworkerd.worker.proc_self import open_proc_self
 
 _PRIVATE_EVERY = 1.0
 """Seconds between two looks at the memory that is not shared: the kernel walks the whole map for it, milliseconds."""
@@ -34,8 +34,9 @@ class Recycling:
         self._kill_rss = settings.kill_rss
         self._next_look = 0.0
         self._rss_then = 0
-        looks = (self._most_rss, self._most_private, self._kill_rss)
-        self._statm = _open_statm() if any(limit is not None for limit in looks) else None
+        limits = (self._most_rss, self._most_private, self._kill_rss)
+        self._looks = any(limit is not None for limit in limits)
+        self._statm = open_proc_self("statm", os.O_RDONLY) if self._looks else None
         self.reason = ""
 
     def performed(self) -> None:
@@ -44,12 +45,16 @@ class Recycling:
             self._jobs_left -= 1
             if self._jobs_left <= 0:
                 self.reason = "max_jobs_per_child"
-        rss = self._rss() if self._statm is not None else 0
+        if self._looks:
+            self._look()
+
+    def _look(self) -> None:
+        rss = self._rss()
         if self._most_rss is not None and rss > self._most_rss:
             self.reason = "max_rss_per_child"
         if self._most_private is not None and self._look_is_due(rss):
             self._next_look, self._rss_then = time.monotonic() + _PRIVATE_EVERY, rss
-            if self._private() > self._most_private:
+            if _private() > self._most_private:
                 self.reason = "max_private_per_child"
         if self._kill_rss is not None and rss > self._kill_rss:
             # The job that did it has ended; the next one is not to be killed for it.
@@ -63,18 +68,10 @@ class Recycling:
         if self._statm is not None:
             with contextlib.suppress(OSError, ValueError, IndexError):
                 return int(os.pread(self._statm, 100, 0).split()[1]) * _PAGE
-        with contextlib.suppress(psutil.Error, OSError):
-            return int(psutil.Process().memory_info().rss)
-        return 0
-
-    def _private(self) -> int:
-        with contextlib.suppress(psutil.Error, OSError, AttributeError):
-            return int(psutil.Process().memory_full_info().uss)
-        return 0
+        return (rss_kb() or 0) * 1024
 
 
-def _open_statm() -> int | None:
-    try:
-        return os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
+def _private() -> int:
+    """Bytes that this process shares with nobody."""
+    share = share_of()
+    return share.private_kb * 1024 if share is not None else 0
