@@ -6,15 +6,18 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cogworkerd.receipt import Receipt
+from cogworkerd.store.reading import ask
 
 if TYPE_CHECKING:
     from cogworkerd.jobsets import Store
 
-COST_TTL = 35 * 86_400
-"""Seconds for which a day's sums are kept."""
+COST_DAYS = 35
+"""How many days are kept."""
+
+COST_TTL = COST_DAYS * 86_400
 
 MOST_NAMES = 1000
 """How many names a day has; what comes later is summed as OTHERS."""
@@ -113,13 +116,7 @@ def read_costs(store: Store, days: int = 1, now: float | None = None) -> list[Jo
 
 def _hash(store: Store, key: str) -> list[tuple[str, int]]:
     found = []
-    try:
-        pairs: Any = store.client.hgetall(key)
-    except Exception as error:
-        if "WRONGTYPE" not in str(error):
-            raise
-        pairs = {}
-    for raw, value in pairs.items():
+    for raw, value in (ask(store.client, "HGETALL", key) or {}).items():
         try:
             found.append((raw.decode("utf-8", "replace"), int(value)))
         except ValueError:

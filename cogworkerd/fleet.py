@@ -13,9 +13,9 @@ from typing import Any
 from cogworkerd.app import App
 from cogworkerd.errors import CANCEL_ENDS, CogworkerdError
 from cogworkerd.jobsets import Store
+from cogworkerd.orders import CANCEL_GRACE, ORDERS
 from cogworkerd.snapshot import Process, RunningJob, processes, running
 
-ORDERS = ("quiet", "resume", "stop")
 ANSWER_WITHIN = 3.0
 """Seconds that daemons have to answer a request."""
 
@@ -117,7 +117,7 @@ class Running:
         found = running(self._store.client, self._store.keys)
         return iter(sorted(found, key=lambda job: job.run_at))
 
-    def cancel(self, jid: str, then: str = "bury", grace: float = 5.0) -> bool:
+    def cancel(self, jid: str, then: str = "bury", grace: float = CANCEL_GRACE) -> bool:
         """End a running job: `JobCancelled` is raised in it, and it is killed if it has not ended after the grace.
 
         Args:

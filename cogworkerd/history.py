@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from cogworkerd.payload import dump
 from cogworkerd.redact import masked, masker
-from cogworkerd.store.counters import counter
-from cogworkerd.text import error_class, error_message, storable, traceback_text
+from cogworkerd.store.reading import counters
+from cogworkerd.text import NAME_LIMIT, error_class, error_message, storable, traceback_text
 
 if TYPE_CHECKING:
     from cogworkerd.jobsets import Store
@@ -23,10 +23,8 @@ MAX_ENTRY = 8 * 1024
 """Bytes of an entry, its traceback included."""
 
 MOST_LINES = 200
-KINDS = ("all", "success", "failed")
-MOST_NAME = 200
-"""Characters of a name: those of other programs have no limit."""
-
+ENDS = ("success", "failed")
+KINDS = ("all", *ENDS)
 _HALF = MAX_ENTRY // 2
 
 
@@ -48,12 +46,12 @@ def entry_of(
             `args_bytes` says how many they were.
         error: what it raised.
     """
-    shown = masked(payload) if "redact" in payload else payload
+    shown = masked(payload)
     args, kwargs = shown["args"], shown.get("kwargs")
     entry: dict[str, Any] = {
         "jid": payload["jid"],
-        "class": storable(payload["class"], MOST_NAME),
-        "queue": storable(queue, MOST_NAME),
+        "class": storable(payload["class"], NAME_LIMIT),
+        "queue": storable(queue, NAME_LIMIT),
         "args": args if with_args else [],
         "status": "success" if error is None else "failed",
         "started_at": started_at,
@@ -174,10 +172,12 @@ class History:
         with self._store.client.pipeline(transaction=False) as pipe:
             moments = [moment - 86_400 * back for back in range(days)]
             for each in moments:
-                pipe.hmget(keys.history_of_day(each), "success", "failed")
+                pipe.hmget(keys.history_of_day(each), *ENDS)
             replies = pipe.execute(raise_on_error=False)
         return {
-            time.strftime("%Y-%m-%d", time.gmtime(each)): dict(zip(("success", "failed"), _counts(reply), strict=True))
+            time.strftime("%Y-%m-%d", time.gmtime(each)): dict(
+                zip(("success", "failed"), counters(reply, 2), strict=True)
+            )
             for each, reply in zip(moments, replies, strict=True)
         }
 
@@ -186,12 +186,6 @@ def _checked(kind: str) -> str:
     if kind not in KINDS:
         raise ValueError(f"history {kind!r:.40}: allowed is {', '.join(KINDS)}")
     return kind
-
-
-def _counts(reply: Any) -> list[int]:
-    if not isinstance(reply, list):
-        return [0, 0]
-    return [counter(value) for value in reply]
 
 
 def _as_pattern(text: str) -> str:

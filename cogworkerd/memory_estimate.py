@@ -10,10 +10,11 @@ from typing import Any
 
 import redis
 
-from cogworkerd.costs import COST_TTL, MOST_NAMES, SUMS
+from cogworkerd.costs import COST_DAYS, MOST_NAMES, SUMS
 from cogworkerd.history import KINDS, History
 from cogworkerd.jobsets import Store
 from cogworkerd.settings import Settings
+from cogworkerd.store.reading import ask
 
 _MEMBER = 110  # of a sorted set, beside its text: skip list, hash table, the text's header
 _FIELD = 70  # of a hash: a name, a number, the table
@@ -83,33 +84,24 @@ def _dead(store: Store, settings: Settings) -> Estimate:
     if settings.dead_max is not None:
         return Estimate("dead jobs", count, each, settings.dead_max * each, "dead_max")
     now = time.time()
-    fresh = int(_ask(store.client, "ZCOUNT", key, now - _DAY, "+inf") or 0)
+    fresh = int(ask(store.client, "ZCOUNT", key, now - _DAY, "+inf") or 0)
     return Estimate(
         "dead jobs", count, each, (count + fresh * _MONTH) * each, f"no dead_max; {fresh:,} a day, for 30 days"
     )
 
 
 def _costs(store: Store) -> Estimate:
-    fields = int(_ask(store.client, "HLEN", store.keys.cost_of_day(time.time())) or 0)
+    fields = int(ask(store.client, "HLEN", store.keys.cost_of_day(time.time())) or 0)
     names = fields // (len(SUMS) + 1)
-    days = COST_TTL // _DAY
-    reach = min(max(names, 1), MOST_NAMES) * (len(SUMS) + 1) * _FIELD * days
-    return Estimate("costs", names, (len(SUMS) + 1) * _FIELD, reach, f"kinds of jobs, {days} days")
+    reach = min(max(names, 1), MOST_NAMES) * (len(SUMS) + 1) * _FIELD * COST_DAYS
+    return Estimate("costs", names, (len(SUMS) + 1) * _FIELD, reach, f"kinds of jobs, {COST_DAYS} days")
 
 
 def _mean_size(client: redis.Redis, key: str) -> int:
     """Bytes that an entry of a sorted set takes, by its newest ones."""
-    sample: Any = _ask(client, "ZRANGE", key, -_SAMPLE, -1) or []
+    sample: Any = ask(client, "ZRANGE", key, -_SAMPLE, -1) or []
     return sum(map(len, sample)) // len(sample) + _MEMBER if sample else _TYPICAL_ENTRY
 
 
 def _count(client: redis.Redis, key: str) -> int:
-    return int(_ask(client, "ZCARD", key) or 0)
-
-
-def _ask(client: redis.Redis, *command: Any) -> Any:
-    """One reading command; None where the key has another type, or this user may not."""
-    try:
-        return client.execute_command(*command)
-    except redis.exceptions.ResponseError:
-        return None
+    return int(ask(client, "ZCARD", key) or 0)

@@ -162,11 +162,12 @@ def _check_fields(payload: dict[str, Any]) -> None:
         raise Unparseable('"kwargs" is not an object')
     for field in _IN_KEYS:
         value = payload.get(field)
-        if isinstance(value, str) and not value.isascii() and not _encodable(value):
+        if isinstance(value, str) and not value.isascii() and not encodable(value):
             raise Unparseable(f'"{field}" holds a lone surrogate')
 
 
-def _encodable(text: str) -> bool:
+def encodable(text: str) -> bool:
+    """Whether a text can be written as UTF-8: it holds no lone surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -56,15 +56,14 @@ def masked_places(signature: inspect.Signature, names: Sequence[str | int], wher
 def masked(payload: Mapping[str, Any]) -> dict[str, Any]:
     """A payload as it may be shown. `args` and `kwargs` are copied where something is masked, else they are shared."""
     shown = dict(payload)
-    places = payload.get("redact")
-    if not isinstance(places, list) or not places:
+    if not is_masked(payload):
         return shown
+    positions, names = _masked_in(payload)
     args, kwargs = payload.get("args"), payload.get("kwargs")
     if isinstance(args, list):
-        shown["args"] = _masked_args(args, places)
+        shown["args"] = [MASK if index in positions else value for index, value in enumerate(args)]
     if isinstance(kwargs, dict):
-        named = {name: MASK for name in kwargs if name in places or "**" in places}
-        shown["kwargs"] = {**kwargs, **named}
+        shown["kwargs"] = {**kwargs, **dict.fromkeys(names, MASK)}
     if "error_message" in shown:
         shown["error_message"] = masked_text(str(shown["error_message"]), payload)
     return shown
@@ -90,9 +89,15 @@ def is_masked(payload: Mapping[str, Any]) -> bool:
     return isinstance(places, list) and bool(places)
 
 
-def _masked_args(args: list[Any], places: list[Any]) -> list[Any]:
+def _masked_in(payload: Mapping[str, Any]) -> tuple[set[int], list[str]]:
+    """Which of its arguments are masked: positions in `args`, names in `kwargs`."""
+    places, args, kwargs = payload["redact"], payload.get("args"), payload.get("kwargs")
     rest = _rest_of(places)
-    return [MASK if index in places or index >= rest else value for index, value in enumerate(args)]
+    count = len(args) if isinstance(args, list) else 0
+    positions = {index for index in range(count) if index in places or index >= rest}
+    return positions, [
+        name for name in (kwargs if isinstance(kwargs, dict) else ()) if name in places or "**" in places
+    ]
 
 
 def _rest_of(places: list[Any]) -> float:
@@ -103,15 +108,9 @@ def _rest_of(places: list[Any]) -> float:
 
 def _values(payload: Mapping[str, Any]) -> list[str]:
     """The masked values as they may stand in a text, the longest first: one may be the beginning of another."""
-    places, args, kwargs = payload["redact"], payload.get("args"), payload.get("kwargs")
-    rest = _rest_of(places)
-    found: set[str] = set()
-    for index, value in enumerate(args if isinstance(args, list) else ()):
-        if index in places or index >= rest:
-            found.update(_texts_in(value))
-    for name, value in (kwargs if isinstance(kwargs, dict) else {}).items():
-        if name in places or "**" in places:
-            found.update(_texts_in(value))
+    positions, names = _masked_in(payload)
+    values = [payload["args"][index] for index in positions] + [payload["kwargs"][name] for name in names]
+    found = {text for value in values for text in _texts_in(value)}
     return sorted((text for text in found if len(text) >= _SHORTEST), key=len, reverse=True)
 
 

@@ -12,8 +12,8 @@ import redis
 
 from cogworkerd.cron import schedule_of
 from cogworkerd.payload import DEFAULT_QUEUE
-from cogworkerd.store.counters import counter
 from cogworkerd.store.keys import LIVE_WITHIN, PERIODIC_LIVE_WITHIN, Keys
+from cogworkerd.store.reading import ask, counter
 
 
 @dataclass(frozen=True)
@@ -137,9 +137,9 @@ def _identities(client: redis.Redis, keys: Keys) -> list[str]:
 
 def last_beats(client: redis.Redis, keys: Keys, now: float) -> dict[str, float]:
     """How old the last beat of each registered daemon is, in seconds by the server's clock."""
-    server_now = float((_ask(client, "TIME") or (now,))[0])
+    server_now = float((ask(client, "TIME") or (now,))[0])
     found = {}
-    for name, stamp in (_ask(client, "HGETALL", keys.last_beat) or {}).items():
+    for name, stamp in (ask(client, "HGETALL", keys.last_beat) or {}).items():
         try:
             found[name.decode("utf-8", "replace")] = max(0.0, server_now - float(stamp))
         except ValueError:
@@ -148,7 +148,7 @@ def last_beats(client: redis.Redis, keys: Keys, now: float) -> dict[str, float]:
 
 
 def _process(client: redis.Redis, keys: Keys, identity: str) -> Process | None:
-    found = _ask(client, "HGETALL", keys.process(identity)) or {}
+    found = ask(client, "HGETALL", keys.process(identity)) or {}
     fields = {name.decode(): value for name, value in found.items()}
     try:
         info = json.loads(fields["info"])
@@ -172,14 +172,14 @@ def _process(client: redis.Redis, keys: Keys, identity: str) -> Process | None:
 
 def _queues(client: redis.Redis, keys: Keys, now: float) -> list[QueueState]:
     paused = _members(client, keys.paused_queues)
-    live = dict(_ask(client, "ZRANGE", keys.live_queues, 0, -1, "WITHSCORES", withscores=True) or [])
-    server_now = _ask(client, "TIME") or (now,)
+    live = dict(ask(client, "ZRANGE", keys.live_queues, 0, -1, "WITHSCORES", withscores=True) or [])
+    server_now = ask(client, "TIME") or (now,)
     names = _members(client, keys.queues) | set(live)
     found = []
     for raw in sorted(names):
         name = raw.decode("utf-8", "replace")
-        size = _ask(client, "LLEN", keys.queue(name)) or 0
-        oldest = _ask(client, "LINDEX", keys.queue(name), -1) if size else None
+        size = ask(client, "LLEN", keys.queue(name)) or 0
+        oldest = ask(client, "LINDEX", keys.queue(name), -1) if size else None
         read = raw in live and float(server_now[0]) - float(live[raw]) <= LIVE_WITHIN
         found.append(QueueState(name, int(size), waiting_time(oldest, now), raw in paused, read))
     return found
@@ -196,7 +196,7 @@ def waiting_time(raw: bytes | None, now: float) -> float:
 
 def _running(client: redis.Redis, keys: Keys, identity: str) -> list[RunningJob]:
     found = []
-    for tid, raw in (_ask(client, "HGETALL", keys.workers(identity)) or {}).items():
+    for tid, raw in (ask(client, "HGETALL", keys.workers(identity)) or {}).items():
         try:
             entry = json.loads(raw)
             payload = entry["payload"]
@@ -217,10 +217,10 @@ def _running(client: redis.Redis, keys: Keys, identity: str) -> list[RunningJob]
 
 def _periodic(client: redis.Redis, keys: Keys, now: float) -> list[PeriodicEntry]:
     disabled = _members(client, keys.periodic_disabled)
-    live = dict(_ask(client, "ZRANGE", keys.periodic_live, 0, -1, "WITHSCORES", withscores=True) or [])
-    server_now = float((_ask(client, "TIME") or (now,))[0])
+    live = dict(ask(client, "ZRANGE", keys.periodic_live, 0, -1, "WITHSCORES", withscores=True) or [])
+    server_now = float((ask(client, "TIME") or (now,))[0])
     found = []
-    for raw, value in sorted((_ask(client, "HGETALL", keys.periodic_schedule) or {}).items()):
+    for raw, value in sorted((ask(client, "HGETALL", keys.periodic_schedule) or {}).items()):
         pjid = raw.decode("utf-8", "replace")
         try:
             entry = json.loads(value)
@@ -250,20 +250,12 @@ def _next_slot(cron: str, now: float) -> int | None:
 
 
 def _members(client: redis.Redis, key: str) -> set[bytes]:
-    return set(_ask(client, "SMEMBERS", key) or ())
+    return set(ask(client, "SMEMBERS", key) or ())
 
 
 def _size(client: redis.Redis, key: str) -> int:
-    return int(_ask(client, "ZCARD", key) or 0)
+    return int(ask(client, "ZCARD", key) or 0)
 
 
 def _counter(client: redis.Redis, key: str) -> int:
-    return counter(_ask(client, "GET", key))
-
-
-def _ask(client: redis.Redis, *command: Any, **reply: Any) -> Any:
-    """One reading command; None where the key has another type. `reply`: how redis-py is to read the answer."""
-    try:
-        return client.execute_command(*command, **reply)
-    except redis.exceptions.ResponseError:
-        return None
+    return counter(ask(client, "GET", key))

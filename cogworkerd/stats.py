@@ -7,7 +7,7 @@ from cogworkerd.attempts import Attempt, read_attempts
 from cogworkerd.costs import JobCost, read_costs
 from cogworkerd.history import History
 from cogworkerd.jobsets import Store
-from cogworkerd.store.counters import counter
+from cogworkerd.store.reading import counter
 from cogworkerd.throughput import Hour, read_throughput
 
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from cogworkerd.payload import dump
-from cogworkerd.text import printable, storable
+from cogworkerd.payload import dump, encodable
+from cogworkerd.text import NAME_LIMIT, printable, storable
 
 if TYPE_CHECKING:
     from cogworkerd.jobsets import Store
@@ -25,7 +25,6 @@ ERROR_FIELDS = ("error_class", "error_message")
 MOST_STORED = 32 * 1024
 """Bytes of what a job may store of itself."""
 
-MOST_NAME = 200
 _LONGEST_MESSAGE = 1000
 _BATCH = 500
 
@@ -88,8 +87,8 @@ class Progress:
         """
         head = {
             "jid": self._payload["jid"],
-            "class": storable(self._payload["class"], MOST_NAME),
-            "queue": storable(self._queue, MOST_NAME),
+            "class": storable(self._payload["class"], NAME_LIMIT),
+            "queue": storable(self._queue, NAME_LIMIT),
             "status": status,
             "update_time": repr(time.time()),
         }
@@ -105,7 +104,7 @@ def _percent(value: Any) -> str:
 def _stored(name: str, value: Any) -> str:
     if name in RESERVED:
         raise ValueError(f"store: the name {name!r} is taken; reserved are {', '.join(RESERVED)}")
-    if not _encodable(name):
+    if not encodable(name):
         raise TypeError(f"store: the name {name!r:.80} is not valid text")
     if isinstance(value, str):
         return storable(value, MOST_STORED + 1)
@@ -115,14 +114,6 @@ def _stored(name: str, value: Any) -> str:
     except (TypeError, ValueError, RecursionError) as error:
         raise TypeError(f"store: {name} = {value!r:.80} is not JSON: {error}")
     return text
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def queued_fields(payload: Mapping[str, Any], now: float) -> list[str]:

@@ -12,6 +12,9 @@ Mask = Callable[[str], str]
 
 ERROR_MESSAGE_LIMIT = 10_000
 RAW_PAYLOAD_LIMIT = 100_000
+NAME_LIMIT = 200
+"""Characters of a name in a record: those of other programs have no limit."""
+
 _CUT = "... (cut)"
 _OWN_FRAMES = tuple(str(Path(__file__).with_name(name)) for name in ("worker", "middleware.py"))
 _CAUSES_SHOWN = 5

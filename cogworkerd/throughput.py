@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from cogworkerd.store.counters import counter
+from cogworkerd.store.reading import counters
 
 if TYPE_CHECKING:
     from cogworkerd.jobsets import Store
@@ -36,11 +36,4 @@ def read_throughput(store: Store, hours: int = 24, now: float | None = None) -> 
         for start in starts:
             pipe.hmget(store.keys.throughput(start), "processed", "failed")
         replies = pipe.execute(raise_on_error=False)
-    return [Hour(start, *_counts(reply)) for start, reply in zip(starts, replies, strict=True)]
-
-
-def _counts(reply: Any) -> tuple[int, int]:
-    if not isinstance(reply, list):
-        return 0, 0
-    processed, failed = map(counter, reply)
-    return processed, failed
+    return [Hour(start, *counters(reply, 2)) for start, reply in zip(starts, replies, strict=True)]

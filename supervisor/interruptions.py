@@ -28,7 +28,6 @@ from .tasks import Tasks
 LOOK_EVERY = 0.25
 """Seconds between two looks at the clocks of running jobs."""
 
-CANCEL_GRACE = 5.0
 _BRIEFLY = 0.1
 
 

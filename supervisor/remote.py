@@ -13,6 +13,7 @@ import redis.exceptions
 
 from cogworkerd import events
 from cogworkerd.log import Log
+from cogworkerd.orders import ORDERS
 from cogworkerd.store.connection import Server
 from cogworkerd.store.keys import Keys
 from cogworkerd.text import printable
@@ -20,7 +21,6 @@ from cogworkerd.text import printable
 from .link import SERVER_TROUBLE, Link
 from .requests import MOST_BYTES
 
-ORDERS = ("quiet", "resume", "stop")
 LISTEN = 10.0
 """Seconds without a message after which the line is tried with a PING."""
 

@@ -17,17 +17,17 @@ from cogworkerd import events
 from cogworkerd.errors import CANCEL_ENDS
 from cogworkerd.interrupts import Interrupt
 from cogworkerd.log import Log
+from cogworkerd.orders import CANCEL_GRACE, MOST_GRACE
 from cogworkerd.store.keys import REPLY_TTL, Keys
 
 from .crew import Crew, run_of
-from .interruptions import CANCEL_GRACE, Interruptions
+from .interruptions import Interruptions
 from .ledger import Ledger
 from .link import SERVER_TROUBLE, Link
 from .stacks import stack_of
 
 MOST_BYTES = 4096
 _REPLY = re.compile(r"[0-9a-f]{16,64}")
-_MOST_GRACE = 3600.0
 
 
 class BadRequest(ValueError):
@@ -91,8 +91,8 @@ class Requests:
         then, grace = request.get("then", "bury"), request.get("grace", CANCEL_GRACE)
         if then not in CANCEL_ENDS:
             raise BadRequest(f'"then" is not one of {", ".join(CANCEL_ENDS)}')
-        if isinstance(grace, bool) or not isinstance(grace, int | float) or not 0 <= grace <= _MOST_GRACE:
-            raise BadRequest(f'"grace" is not a number of seconds from 0 to {_MOST_GRACE:g}')
+        if isinstance(grace, bool) or not isinstance(grace, int | float) or not 0 <= grace <= MOST_GRACE:
+            raise BadRequest(f'"grace" is not a number of seconds from 0 to {MOST_GRACE:g}')
         self._crew.read_all()  # it may have ended this very moment
         slot = self._interruptions.slot_of(jid)
         run = request.get("run")

@@ -15,11 +15,12 @@ from cogworkerd.cli import cost, options
 from cogworkerd.cli.confirm import add_yes, confirm
 from cogworkerd.cli.progress import progress_line
 from cogworkerd.cli.tables import duration, table
-from cogworkerd.costs import read_costs
+from cogworkerd.costs import COST_DAYS, read_costs
 from cogworkerd.errors import CANCEL_ENDS, UsageError
 from cogworkerd.fleet import Running
 from cogworkerd.history import History
 from cogworkerd.jobsets import DeadSet, Entry, JobSet, Queue, RetrySet, ScheduledSet, Store
+from cogworkerd.orders import CANCEL_GRACE, MOST_GRACE
 from cogworkerd.snapshot import snapshot
 from cogworkerd.status import progress_bar, read_status, read_statuses
 
@@ -43,8 +44,6 @@ EXAMPLES = """examples:
 SETS: dict[str, type[JobSet]] = {"scheduled": ScheduledSet, "retry": RetrySet, "dead": DeadSet}
 QUEUE = "queue:"
 RUNNING = "running"
-MOST_DAYS = 35
-MOST_GRACE = 3600.0
 EXIT_NOTHING = 1
 _ACTS = {
     "retry": "put them on their queues now",
@@ -73,7 +72,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cancel = verbs.add_parser("cancel", help="end running jobs")
     cancel.add_argument("jids", metavar="JID", nargs="+")
     cancel.add_argument("--then", choices=CANCEL_ENDS, default="bury", help="what becomes of them (bury)")
-    cancel.add_argument("--grace", metavar="SECONDS", type=float, default=5.0, help="before they are killed (5)")
+    cancel.add_argument(
+        "--grace", metavar="SECONDS", type=float, default=CANCEL_GRACE, help="before they are killed (5)"
+    )
     add_yes(cancel)
     costs = verbs.add_parser("cost", help="CPU, time and memory of each kind of job")
     costs.add_argument("--days", metavar="N", type=int, default=1, help="how many days, today included (1)")
@@ -233,8 +234,8 @@ _THEN = {"bury": "bury", "fail": "count a failure", "discard": "discard", "reque
 
 def _cost(arguments: argparse.Namespace, store: Store) -> int:
     days = arguments.days
-    if not 1 <= days <= MOST_DAYS:
-        raise UsageError(f"--days {days}: allowed is 1 to {MOST_DAYS}; older sums are not kept")
+    if not 1 <= days <= COST_DAYS:
+        raise UsageError(f"--days {days}: allowed is 1 to {COST_DAYS}; older sums are not kept")
     costs = read_costs(store, days)
     print(cost.as_json(costs, days) if arguments.json else cost.as_text(costs, days))
     return 0

@@ -14,6 +14,7 @@ from typing import Any
 import redis
 
 from cogworkerd.store.keys import Keys
+from cogworkerd.store.reading import ask
 
 OLDEST = (5, 0)
 UNKNOWN = "unknown"
@@ -73,7 +74,7 @@ def check_server(client: redis.Redis, keys: Keys, connections: int) -> Report:
         redis.exceptions.ConnectionError: it is away.
     """
     report = Report()
-    info = _ask(client, "INFO") or {}
+    info = ask(client, "INFO") or {}
     _check_version(report, info)
     _check_eviction(report, info)
     _check_persistence(report, info)
@@ -185,7 +186,7 @@ def _allowed(attempt: Callable[[], Any]) -> bool:
 
 
 def _check_clock(report: Report, client: redis.Redis) -> None:
-    told = _ask(client, "TIME")
+    told = ask(client, "TIME")
     if told is None:
         report.rows.append(("clock", UNKNOWN))
         return
@@ -196,16 +197,8 @@ def _check_clock(report: Report, client: redis.Redis) -> None:
 
 
 def _check_connections(report: Report, client: redis.Redis, connections: int) -> None:
-    told = _ask(client, "CONFIG GET", "maxclients")
+    told = ask(client, "CONFIG GET", "maxclients")
     limit = next(iter(told.values()), None) if isinstance(told, dict) else None
     report.rows.append(("connections", f"{connections} needed, {limit or UNKNOWN} allowed"))
     if limit is not None and int(limit) < connections:
         report.warnings.append(f"maxclients is {limit}, but this daemon may need {connections} connections")
-
-
-def _ask(client: redis.Redis, *command: Any) -> Any:
-    """A question that the server may refuse to answer."""
-    try:
-        return client.execute_command(*command)
-    except redis.exceptions.ResponseError:
-        return None
