@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cogworkerd.payload import dump
 from cogworkerd.redact import masked, masker
+from cogworkerd.run_record import BACKTRACE_MEMBER
 from cogworkerd.store.reading import counters
 from cogworkerd.text import NAME_LIMIT, error_class, error_message, storable, traceback_text
 
@@ -108,7 +109,12 @@ def backtrace_of(text: str, room: int) -> bytes:
 
 def backtrace_of_error(error: BaseException, payload: Mapping[str, Any], entry: bytes) -> bytes:
     """The traceback that goes with this entry of a job."""
-    return backtrace_of(traceback_text(error, masker(payload)), MAX_ENTRY - len(entry) - len(b',"backtrace":'))
+    return backtrace_of(traceback_text(error, masker(payload)), room_for_backtrace(entry))
+
+
+def room_for_backtrace(entry: bytes) -> int:
+    """Bytes that the traceback of this entry may have."""
+    return MAX_ENTRY - len(entry) - len(BACKTRACE_MEMBER)
 
 
 @dataclass(frozen=True)

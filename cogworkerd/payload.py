@@ -148,6 +148,14 @@ def parse(raw: bytes) -> dict[str, Any]:
     return payload
 
 
+def parse_or_none(raw: bytes) -> dict[str, Any] | None:
+    """`parse`, for who has nothing to say of bytes that are no job."""
+    try:
+        return parse(raw)
+    except Unparseable:
+        return None
+
+
 def _check_fields(payload: dict[str, Any]) -> None:
     name = payload.get("class")
     if not isinstance(name, str) or not name:

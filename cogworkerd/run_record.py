@@ -9,6 +9,9 @@ from cogworkerd import receipt
 from cogworkerd.outcome import Kind
 from cogworkerd.receipt import Receipt
 
+BACKTRACE_MEMBER = b',"backtrace":'
+"""What stands between an entry and its traceback."""
+
 _HEAD = struct.Struct("!BdHIII")
 _KINDS = tuple(Kind)
 
@@ -49,7 +52,7 @@ class RunRecord(NamedTuple):
     @property
     def full_entry(self) -> bytes:
         """The entry with its traceback."""
-        return self.entry[:-1] + b',"backtrace":' + self.backtrace + b"}" if self.backtrace else self.entry
+        return self.entry[:-1] + BACKTRACE_MEMBER + self.backtrace + b"}" if self.backtrace else self.entry
 
     def encode(self) -> bytes:
         name = self.name.encode()

@@ -13,6 +13,7 @@ from cogworkerd.payload import (
     failures_of,
     id_of_bytes,
     parse,
+    parse_or_none,
     queue_of,
     rewritten,
     unparseable,
@@ -71,11 +72,8 @@ def verdict_on(record: SlotRecord, error: BaseException, now: float) -> Outcome 
     Returns:
         None where the job is to be requeued as it is, or was performed already.
     """
-    if record.phase is not SlotPhase.STARTED:
-        return None
-    try:
-        payload = parse(record.raw)
-    except Unparseable:
+    payload = parse_or_none(record.raw) if record.phase is SlotPhase.STARTED else None
+    if payload is None:
         return None
     outcome = decide(payload, record.raw, record.queue, error, now)
     return None if outcome.kind is Kind.REQUEUE else outcome

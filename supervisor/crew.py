@@ -19,7 +19,6 @@ from cogworkerd.store.scripts import Unreleased
 from cogworkerd.worker import loop as child_loop
 from cogworkerd.worker.page import Page
 from cogworkerd.worker.reports import Report, job_of, unreleased_of
-from cogworkerd.worker.slot_page import run_number
 
 from . import descriptors
 from .burial import name_of, verdict_on
@@ -361,11 +360,6 @@ class Crew:
                 jid=name_of(record.raw)[0] if record.busy else "",
                 frames=[line.strip() for line in lines],
             )
-
-
-def run_of(slot: Slot, record: SlotRecord) -> int:
-    """The number of the run that a slot is at."""
-    return run_number(slot.pid or 0, record.runs)
 
 
 def freeze() -> None:

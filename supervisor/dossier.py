@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -37,7 +36,7 @@ class Dossier:
     def headline(self) -> str:
         """The death in one line."""
         parts = [self.ended.how]
-        if self.oom and self.ended.signal == signal.SIGKILL:
+        if self.oom:
             parts.append(self.oom)
         if self.ended.core:
             parts.append("core dumped")

@@ -14,11 +14,11 @@ from cogworkerd import events
 from cogworkerd.errors import JobMemoryExceeded
 from cogworkerd.interrupts import Interrupt, error_of, timeout_of
 from cogworkerd.log import Log
-from cogworkerd.payload import Unparseable, parse
+from cogworkerd.payload import parse_or_none
 from cogworkerd.process_memory import rss_kb
 from cogworkerd.settings import Settings
 
-from .crew import Crew, run_of
+from .crew import Crew
 from .host import catches
 from .ledger import Ledger, SlotPhase, SlotRecord
 from .slot import Sentence, Slot
@@ -61,14 +61,13 @@ class Interruptions:
         self._grace = settings.timeout_grace
         self._kill_kb = settings.kill_rss // 1024 if settings.kill_rss is not None else None
         self._clocks: dict[int, _Clock] = {}
-        self._interrupted: dict[int, int] = {}
 
     async def look(self) -> None:
         """Interrupt each job whose time is over; kill each that has grown too large."""
         now = time.monotonic()
         for slot in self._crew.alive:
-            record = self._ledger.slots.get(slot.number)
-            if record is None or record.phase is not SlotPhase.STARTED:
+            record = self._at_work(slot)
+            if record is None:
                 continue
             clock = self._clock_of(slot, record, now)
             if clock.limit is not None and now - clock.seen >= clock.limit:
@@ -82,11 +81,11 @@ class Interruptions:
         if size is None or size <= most_kb or slot.killed:
             return
         error = JobMemoryExceeded(f"its process has {size // 1024} MiB, more than kill_rss = {most_kb // 1024} MiB")
-        await self._kill_with_stack(slot, run_of(slot, record), error, _BRIEFLY)
+        await self._kill_with_stack(slot, slot.run_of(record), error, _BRIEFLY)
 
     def _clock_of(self, slot: Slot, record: SlotRecord, now: float) -> _Clock:
         """The clock of the run at hand. Payloads are only parsed where they may name a timeout, once a run."""
-        run = run_of(slot, record)
+        run = slot.run_of(record)
         known = self._clocks.get(slot.number)
         if known is not None and known.run == run:
             return known
@@ -105,13 +104,10 @@ class Interruptions:
         Returns:
             Whether there is a job to be interrupted, and nobody has done so before.
         """
-        record = self._ledger.slots.get(slot.number)
-        if record is None or record.phase is not SlotPhase.STARTED or slot.pid is None:
+        record = self._at_work(slot)
+        if record is None or slot.is_sentenced(record):
             return False
-        run = run_of(slot, record)
-        if self._interrupted.get(slot.number) == run:
-            return False
-        self._interrupted[slot.number] = run
+        run = slot.run_of(record)
         payload = _payload_of(record)
         error = error_of(what, payload, self._timeout)
         self._log.emit(
@@ -144,8 +140,13 @@ class Interruptions:
             self._crew.kill(slot, f"{type(error).__name__}: {error}", lines)
 
     def _still_at(self, slot: Slot, run: int) -> bool:
+        record = self._at_work(slot)
+        return record is not None and slot.run_of(record) == run
+
+    def _at_work(self, slot: Slot) -> SlotRecord | None:
+        """What the ledger knows of a slot whose job is inside perform."""
         record = self._ledger.slots.get(slot.number)
-        return record is not None and record.phase is SlotPhase.STARTED and run_of(slot, record) == run
+        return record if record is not None and record.phase is SlotPhase.STARTED else None
 
     async def stop_all(self, time_left: float) -> None:
         """The time of a stop is over: tell every running job, and wait a moment for them to leave things in order.
@@ -161,14 +162,11 @@ class Interruptions:
     def slot_of(self, jid: str) -> Slot | None:
         """The slot that performs a job now."""
         for slot in self._crew.alive:
-            record = self._ledger.slots.get(slot.number)
-            if record is not None and record.phase is SlotPhase.STARTED and _payload_of(record).get("jid") == jid:
+            record = self._at_work(slot)
+            if record is not None and _payload_of(record).get("jid") == jid:
                 return slot
         return None
 
 
 def _payload_of(record: SlotRecord) -> Mapping[str, Any]:
-    try:
-        return parse(record.raw)
-    except Unparseable:
-        return {}
+    return parse_or_none(record.raw) or {}

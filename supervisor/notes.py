@@ -9,7 +9,11 @@ from .slot import Slot
 
 def notes_of(slot: Slot, jid: str) -> dict[str, str]:
     """The notes of the run of this job in this slot; empty if it left none."""
-    _, note = slot.page.read()
+    return fields_of(slot.page.read()[1], jid)
+
+
+def fields_of(note: bytes, jid: str) -> dict[str, str]:
+    """The fields of a note about this job; empty where it is none, or of another job."""
     try:
         fields = json.loads(note) if note else {}
     except ValueError:

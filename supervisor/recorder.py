@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Sequence
 from typing import NoReturn
@@ -11,10 +10,10 @@ from typing import NoReturn
 import redis.exceptions
 
 from cogworkerd import events
-from cogworkerd.history import backtrace_of, entry_of
+from cogworkerd.history import backtrace_of, entry_of, room_for_backtrace
 from cogworkerd.log import Log
 from cogworkerd.outcome import Kind
-from cogworkerd.payload import Unparseable, parse
+from cogworkerd.payload import parse_or_none
 from cogworkerd.receipt import Receipt
 from cogworkerd.recording import Recording
 from cogworkerd.redact import masked, masked_text
@@ -25,15 +24,16 @@ from cogworkerd.store.keys import Keys
 from cogworkerd.store.outages import Trouble, classify
 from cogworkerd.worker.meter import waited
 
+from .burial import name_of
 from .dossier import MOST_LINES, Dossier
 from .ledger import Ledger, SlotPhase, SlotRecord
 from .link import SERVER_TROUBLE, Link
+from .notes import fields_of
 from .slot import Slot
 
 RECORD_EVERY = 0.2
 """Seconds between two turns: how old a status may be."""
 
-MOST_BACKTRACE = 4000
 _AFTER_FAILURE = 1.0
 _SITE = "record"
 
@@ -82,9 +82,8 @@ class Recorder:
             error: what the run is said to have failed with.
             kind: what becomes of the job; None: it is requeued, or in dead if it has lost its process too often.
         """
-        try:
-            payload = parse(record.raw)
-        except Unparseable:
+        payload = parse_or_none(record.raw)
+        if payload is None:
             return
         now = time.time()
         peak = dossier.ended.rss_kb
@@ -94,7 +93,8 @@ class Recorder:
             entry = entry_of(
                 payload, record.queue, receipt.as_fields(), record.started_at, now, self._settings.history_args, error
             )
-            backtrace = backtrace_of("\n".join(dossier.stack[:MOST_LINES]), MOST_BACKTRACE) if dossier.stack else b""
+            if dossier.stack:
+                backtrace = backtrace_of("\n".join(dossier.stack[:MOST_LINES]), room_for_backtrace(entry))
         progress = Progress(payload, record.queue, None)
         state = QUEUED if kind is None else RETRYING if kind is Kind.RETRY else FAILED
         shown = {"error_class": type(error).__name__, "error_message": masked_text(str(error), payload)}
@@ -106,18 +106,16 @@ class Recorder:
 
     def requeued(self, record: SlotRecord, dossier: Dossier) -> None:
         """A run was ended by us and its job goes back: its status says so, if it has one."""
-        try:
-            payload = parse(record.raw)
-        except Unparseable:
+        payload = parse_or_none(record.raw)
+        if payload is None:
             return
         if dossier.notes:
             self._recording.note(Progress(payload, record.queue, None).fields(QUEUED, dossier.notes))
 
     def buried(self, entry: bytes) -> None:
         """A job is in dead. `entry`: as it is filed."""
-        try:
-            payload = parse(entry)
-        except Unparseable:
+        payload = parse_or_none(entry)
+        if payload is None:
             return
         shown = masked(payload)
         error = {name: str(shown[name]) for name in ERROR_FIELDS if name in shown}
@@ -173,12 +171,5 @@ class Recorder:
             if number < 0:
                 continue  # the next turn
             self._seen[slot.number] = number
-            if record is not None and record.phase is SlotPhase.STARTED:
-                self._note(note, record)
-
-    def _note(self, note: bytes, record: SlotRecord) -> None:
-        try:
-            if parse(record.raw)["jid"] == json.loads(note)["jid"]:
+            if record is not None and record.phase is SlotPhase.STARTED and fields_of(note, name_of(record.raw)[0]):
                 self._recording.note(note)
-        except (ValueError, KeyError, TypeError, AttributeError):
-            pass  # a job has written into memory that is not its own

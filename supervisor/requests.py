@@ -20,7 +20,7 @@ from cogworkerd.log import Log
 from cogworkerd.orders import CANCEL_GRACE, MOST_GRACE
 from cogworkerd.store.keys import REPLY_TTL, Keys
 
-from .crew import Crew, run_of
+from .crew import Crew
 from .interruptions import Interruptions
 from .ledger import Ledger
 from .link import SERVER_TROUBLE, Link
@@ -85,7 +85,7 @@ class Requests:
         slot = self._interruptions.slot_of(jid)
         if slot is None:
             return {"found": False}
-        return {"found": True, "run": run_of(slot, self._ledger.slots[slot.number])}
+        return {"found": True, "run": slot.run_of(self._ledger.slots[slot.number])}
 
     def _cancel(self, jid: str, request: Mapping[str, Any]) -> dict[str, Any]:
         then, grace = request.get("then", "bury"), request.get("grace", CANCEL_GRACE)
@@ -96,7 +96,7 @@ class Requests:
         self._crew.read_all()  # it may have ended this very moment
         slot = self._interruptions.slot_of(jid)
         run = request.get("run")
-        if slot is None or (run is not None and run != run_of(slot, self._ledger.slots[slot.number])):
+        if slot is None or (run is not None and run != slot.run_of(self._ledger.slots[slot.number])):
             return {"found": False}
         return {"found": True, "told": self._interruptions.interrupt(slot, Interrupt.cancel(then), float(grace))}
 

@@ -194,9 +194,13 @@ class Slot:
                 os.killpg(self.pid, signal.SIGKILL)
             self.signal(signal.SIGKILL)
 
+    def run_of(self, record: SlotRecord) -> int:
+        """The number of the run at hand. `record`: what the ledger knows of the slot."""
+        return run_number(self.pid or 0, record.runs)
+
     def is_sentenced(self, record: SlotRecord) -> bool:
-        """Whether the run at hand is the one that the sentence is for. `record`: what the ledger knows of the slot."""
-        return self.sentence is not None and self.sentence.run == run_number(self.pid or 0, record.runs)
+        """Whether the run at hand is the one that the sentence is for."""
+        return self.sentence is not None and self.sentence.run == self.run_of(record)
 
     def dead(self) -> bool:
         """Whether the child has ended; it stays a zombie, so that its number is nobody else's."""

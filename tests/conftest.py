@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support import Client, Daemon, Server
+from tests.support import Client, Command, Daemon, Server
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -78,3 +82,30 @@ def daemon(server: Server, _witness: Server, witness: Client) -> Iterator[Callab
     yield start
     for found in started:
         found.close()
+
+
+@pytest.fixture
+def command(server: Server, witness: Client, tmp_path: Path) -> Command:
+    """Run a command against the session's server, from an empty folder."""
+    port = witness.connection_pool.connection_kwargs["port"]
+
+    def run(
+        *words: str, url: str | None = None, text: str = "", **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("COGWORKERD_")}
+        return subprocess.run(
+            [sys.executable, "-m", "cogworkerd", *words],
+            input=text,
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env={
+                **clean,
+                "COGWORKERD_REDIS_URL": url or server.url,
+                "WITNESS_URL": f"redis://127.0.0.1:{port}/0",
+                **environment,
+            },
+            check=False,
+        )
+
+    return run

@@ -20,6 +20,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 T = TypeVar("T")
+Command = Callable[..., subprocess.CompletedProcess[str]]
 Client = Any  # a redis.Redis that decodes; its own annotations know neither decoding nor what a call was asked for
 APPS = Path(__file__).parent / "apps"
 ROOT = Path(__file__).parent.parent

@@ -341,40 +341,28 @@ class Performer:
     ) -> RunRecord | None:
         """What the supervisor is to write down. Best effort: it never fails a job."""
         try:
-            return self._make_record(payload, queue, progress, started_at, outcome, error, receipt)
+            finished_at = time.time()
+            name = payload["class"] if payload["class"] in self._app.jobs else ""
+            entry, backtrace, status = b"", b"", b""
+            requeued = outcome.kind is Kind.REQUEUE
+            if self._settings.history and not requeued:
+                entry = entry_of(
+                    payload, queue, receipt.as_fields(), started_at, finished_at, self._settings.history_args, error
+                )
+                if error is not None:
+                    backtrace = backtrace_of_error(error, payload, entry)
+            if requeued:
+                status = progress.fields(QUEUED) if progress.wanted else b""
+            elif error is not None:
+                state = RETRYING if outcome.kind is Kind.RETRY else FAILED
+                shown = {"error_class": error_class(error), "error_message": error_message(error, masker(payload))}
+                status = progress.fields(state, shown)
+            elif progress.wanted:
+                status = progress.fields(COMPLETE)
+            return RunRecord(outcome.kind, finished_at, name, receipt, entry, backtrace, status)
         except Exception as problem:
             self._log.emit(events.RECORD_FAILED, exc_info=problem, jid=payload["jid"])
             return None
-
-    def _make_record(
-        self,
-        payload: dict[str, Any],
-        queue: str,
-        progress: Progress,
-        started_at: float,
-        outcome: Outcome,
-        error: BaseException | None,
-        receipt: Receipt,
-    ) -> RunRecord:
-        finished_at = time.time()
-        name = payload["class"] if payload["class"] in self._app.jobs else ""
-        entry, backtrace, status = b"", b"", b""
-        requeued = outcome.kind is Kind.REQUEUE
-        if self._settings.history and not requeued:
-            entry = entry_of(
-                payload, queue, receipt.as_fields(), started_at, finished_at, self._settings.history_args, error
-            )
-            if error is not None:
-                backtrace = backtrace_of_error(error, payload, entry)
-        if requeued:
-            status = progress.fields(QUEUED) if progress.wanted else b""
-        elif error is not None:
-            state = RETRYING if outcome.kind is Kind.RETRY else FAILED
-            shown = {"error_class": error_class(error), "error_message": error_message(error, masker(payload))}
-            status = progress.fields(state, shown)
-        elif progress.wanted:
-            status = progress.fields(COMPLETE)
-        return RunRecord(outcome.kind, finished_at, name, receipt, entry, backtrace, status)
 
     def _drop_expired(self, payload: dict[str, Any], held: Held, late: float) -> Settlement:
         now = time.time()

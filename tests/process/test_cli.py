@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,37 +11,9 @@ from pathlib import Path
 import pytest
 
 from cogworkerd.cli.parser import COMMANDS
-from tests.support import APPS, Client, Daemon, Server, eventually, push_raw
+from tests.support import APPS, Client, Command, Daemon, Server, eventually, push_raw
 
 Start = Callable[..., Daemon]
-Command = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture
-def command(server: Server, witness: Client, tmp_path: Path) -> Command:
-    """Run a command against the session's server, from an empty folder."""
-    port = witness.connection_pool.connection_kwargs["port"]
-
-    def run(
-        *words: str, url: str | None = None, text: str = "", **environment: str
-    ) -> subprocess.CompletedProcess[str]:
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("COGWORKERD_")}
-        return subprocess.run(
-            [sys.executable, "-m", "cogworkerd", *words],
-            input=text,
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            env={
-                **clean,
-                "COGWORKERD_REDIS_URL": url or server.url,
-                "WITNESS_URL": f"redis://127.0.0.1:{port}/0",
-                **environment,
-            },
-            check=False,
-        )
-
-    return run
 
 
 APP = ("jobs:app", "--app-dir", str(APPS))

@@ -17,10 +17,9 @@ from typing import Any
 
 import pytest
 
-from tests.support import Client, Daemon, Server, eventually, push_raw
+from tests.support import Client, Command, Daemon, Server, eventually, push_raw
 
 Start = Callable[..., Daemon]
-Command = Callable[..., subprocess.CompletedProcess[str]]
 SECRETS = ("hunter2-password", "tok-4711-secret")
 GEM = {
     "class": "GreetingJob",
@@ -36,28 +35,6 @@ GEM = {
     "interrupted_count": 1,
     "wrapped": "ActiveJob::Wrapper",
 }
-
-
-@pytest.fixture
-def command(server: Server, tmp_path: Path, witness: Client) -> Command:
-    port = witness.connection_pool.connection_kwargs["port"]
-
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "cogworkerd", *words],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=tmp_path,
-            env={
-                **os.environ,
-                "COGWORKERD_REDIS_URL": server.url,
-                "WITNESS_URL": f"redis://127.0.0.1:{port}/0",
-            },
-        )
-
-    return run
 
 
 def shop(daemon: Start, *flags: str, **options: Any) -> Daemon:
