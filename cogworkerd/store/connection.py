@@ -102,9 +102,7 @@ class Server:
         """A pool of blocking connections. Safe across threads and across a fork (redis-py compares pids)."""
         options = dict(self._options)
         if self._sentinels:
-            sentinel = redis.sentinel.Sentinel(
-                list(self._sentinels), sentinel_kwargs=self._sentinel_arguments(Retry(NoBackoff(), 0))
-            )
+            sentinel = _Sentinel(list(self._sentinels), sentinel_kwargs=self._sentinel_arguments(Retry(NoBackoff(), 0)))
             options.pop("connection_class", None)
             return redis.sentinel.SentinelConnectionPool(self._master, sentinel, retry=Retry(NoBackoff(), 0), **options)
         return redis.ConnectionPool(retry=Retry(NoBackoff(), 0), **options)
@@ -118,9 +116,7 @@ class Server:
         options = {**self._options, **overrides}
         connection_class = options.pop("connection_class", redis.Connection)
         if self._sentinels:
-            sentinel = redis.asyncio.sentinel.Sentinel(
-                list(self._sentinels), sentinel_kwargs=self._sentinel_arguments(retry)
-            )
+            sentinel = _AsyncSentinel(list(self._sentinels), sentinel_kwargs=self._sentinel_arguments(retry))
             return redis.asyncio.sentinel.SentinelConnectionPool(self._master, sentinel, retry=retry, **options)
         return redis.asyncio.ConnectionPool(
             connection_class=_ASYNC_CLASSES[connection_class],
@@ -132,6 +128,36 @@ class Server:
         # A client, not a connection: it takes the two switches for retries as a deprecated use.
         ours = {name: value for name, value in _OURS.items() if not name.startswith("retry_on")}
         return {**ours, **_timeouts(self._options), "retry": retry, **self._sentinel_options}
+
+
+class _Sentinel(redis.sentinel.Sentinel):
+    """redis-py puts the sentinel that has answered in front; two that look for the primary at once can lose one."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)  # type: ignore[no-untyped-call]
+        self._all = tuple(self.sentinels)
+
+    def discover_master(self, service_name: str) -> tuple[str, int]:
+        try:
+            found: tuple[str, int] = super().discover_master(service_name)  # type: ignore[no-untyped-call]
+            return found
+        finally:
+            self.sentinels[:] = dict.fromkeys((*self.sentinels, *self._all))
+
+
+class _AsyncSentinel(redis.asyncio.sentinel.Sentinel):
+    """The same for connections of an event loop."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)  # type: ignore[no-untyped-call]
+        self._all = tuple(self.sentinels)
+
+    async def discover_master(self, service_name: str) -> tuple[str, int]:
+        try:
+            found: tuple[str, int] = await super().discover_master(service_name)
+            return found
+        finally:
+            self.sentinels[:] = dict.fromkeys((*self.sentinels, *self._all))
 
 
 _ASYNC_CLASSES: dict[Any, Any] = {

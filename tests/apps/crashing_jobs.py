@@ -216,8 +216,8 @@ def grow(n: int, megabytes: float, seconds: float = 0) -> None:
     witness.hincrby("t:start", str(n), 1)
     kept.append(pages(megabytes))
     time.sleep(seconds)
-    witness.hincrby("t:end", str(n), 1)
     witness.rpush("t:pids", os.getpid())
+    witness.hincrby("t:end", str(n), 1)
 
 
 @app.job(name="swell")
@@ -227,8 +227,8 @@ def swell(n: int, megabytes: float, seconds: float) -> None:
     grown = pages(megabytes)
     time.sleep(seconds)
     del grown
-    witness.hincrby("t:end", str(n), 1)
     witness.rpush("t:pids", os.getpid())
+    witness.hincrby("t:end", str(n), 1)
 
 
 @app.job(name="bomb")

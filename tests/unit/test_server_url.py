@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -287,3 +288,30 @@ def test_no_refusal_and_no_mask_tells_a_password(url: str) -> None:
         shown = str(error)
     assert shown
     assert "sesame" not in shown
+
+
+def test_sentinels_that_are_asked_at_once_are_all_kept() -> None:
+    """redis-py moves the one that answers to the front, by a swap that two questions at once turn into a loss."""
+
+    async def ask(times: int) -> list[str]:
+        pool = Server.parse("redis+sentinel://a:1,b:2,c:3/m").async_pool()
+        manager: Any = pool.sentinel_manager  # type: ignore[attr-defined]
+        dead, *alive = manager.sentinels
+
+        async def refuse() -> dict[str, Any]:
+            raise redis.ConnectionError("dead")
+
+        async def answer() -> dict[str, Any]:
+            await asyncio.sleep(0)
+            state = {"ip": "h", "port": 1, "is_master": True, "is_sdown": False, "is_odown": False}
+            return {"m": {**state, "num-other-sentinels": 2}}
+
+        dead.sentinel_masters = refuse
+        for one in alive:
+            one.sentinel_masters = answer
+        assert await asyncio.gather(*(manager.discover_master("m") for _ in range(times))) == [("h", 1)] * times
+        return [one.connection_pool.connection_kwargs["host"] for one in manager.sentinels]
+
+    found = asyncio.run(ask(2))
+    assert found[0] == "b"
+    assert sorted(found) == ["a", "b", "c"]

@@ -64,10 +64,12 @@ def test_c10_only_what_a_killed_one_held_is_started_again(daemon: Start, client:
     assert 1 <= len(held) <= 4
 
     eventually(lambda: witness.hlen("t:end") == JOBS, 180)
-    assert set(witness.hvals("t:end")) == {"1"}
+    # One that had come to its end, and was not settled yet, ends twice.
+    assert set(witness.hvals("t:end")) <= {"1", "2"}
     again = {n for n, starts in witness.hgetall("t:start").items() if starts != "1"}
     assert len(again) <= 4
     assert all(witness.hget("t:start", n) == "2" for n in again)
+    assert {n for n, ends in witness.hgetall("t:end").items() if ends == "2"} <= again
     assert all(any(f'"args": [{n}, 0.3]' in raw for raw in held) for n in again)
     settled(client)
     assert stop_container(second) == 0
