@@ -35,7 +35,7 @@ from cogworkerd.job import (
 )
 from cogworkerd.locks import JobLocks, Locks
 from cogworkerd.middleware import Chain, Middleware, PendingJob, is_async
-from cogworkerd.settings import Layer, Settings, combine, did_you_mean, environment_layers
+from cogworkerd.settings import APP_LAYER, Layer, Settings, combine, did_you_mean, environment_layers
 from cogworkerd.status import JobStatus, queued_fields, read_statuses
 from cogworkerd.store.keys import Keys
 from cogworkerd.store.scripts import StatusWrite
@@ -92,7 +92,7 @@ class App:
         given = dict(settings)
         if redis_url is not None:
             given["redis_url"] = redis_url
-        self.layer = Layer("App(...)", given)
+        self.layer = Layer(APP_LAYER, given)
         combine(self.layer)  # a mistake is an error where it stands
         self.imports = tuple(imports)
         self.jobs: dict[str, Job[..., Any]] = {}

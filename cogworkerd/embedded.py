@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
@@ -27,24 +29,26 @@ _GUARD = Path(__file__).with_name("embedded_guard.py")
 _LONGEST_PATH = 100  # a unix socket's path has room for 104 to 108 bytes
 _READY_WITHIN = 15.0
 _GONE_WITHIN = 15.0
+_LOOK_EVERY = 0.01
 
 
 class EmbeddedError(CogworkerdError):
     """The private server cannot be used; one sentence."""
 
 
+@dataclass(frozen=True)
 class EmbeddedServer:
     """A running private server. Made by `start`.
 
     Attributes:
         url: how to reach it.
         life: descriptor that every process of the daemon keeps: the server lives as long as one of them.
+        guard: pid of the process that holds it.
     """
 
-    def __init__(self, url: str, life: int, guard: subprocess.Popen[bytes]) -> None:
-        self.url = url
-        self.life = life
-        self._guard = guard
+    url: str
+    life: int
+    guard: int
 
     @classmethod
     def start(cls, directory: str | None) -> EmbeddedServer:
@@ -76,16 +80,22 @@ class EmbeddedServer:
         os.close(lock)
         url = f"unix://{quote(str(socket))}"
         _wait_until_it_answers(socket, guard, folder)
-        return cls(url, life_write, guard)
+        guard.returncode = 0  # from here on the pid counts, and no warning that the process still runs
+        return cls(url, life_write, guard.pid)
 
     def stop(self) -> None:
         """Let go of the server and wait until it has ended."""
         with contextlib.suppress(OSError):
             os.close(self.life)
+        limit = time.monotonic() + _GONE_WITHIN
         try:
-            self._guard.wait(_GONE_WITHIN)
-        except subprocess.TimeoutExpired:
-            self._guard.terminate()
+            while os.waitpid(self.guard, os.WNOHANG) == (0, 0):
+                if time.monotonic() > limit:
+                    os.kill(self.guard, signal.SIGTERM)
+                    return
+                time.sleep(_LOOK_EVERY)
+        except (ChildProcessError, ProcessLookupError):
+            pass  # somebody has seen its end
 
 
 def url_of(directory: str) -> str:

@@ -57,7 +57,18 @@ REMOTE_REFUSED = _event(
 )
 ROLL_STARTED = _event("roll.started", "info", "children are replaced one by one", "signal")
 ROLL_DONE = _event("roll.done", "info", "every child was replaced")
-ROLL_SAME_CODE = _event("roll.same_code", "warning", "with preload on, new children run the code loaded at start")
+RENEWAL_STARTED = _event("renewal.started", "info", "new code is tried in a process of its own", "signal")
+RENEWAL_REFUSED = _event("renewal.refused", "error", "the new code cannot follow; all stays as it was", "reason")
+RENEWAL_FAILED = _event("renewal.failed", "error", "the new program could not be started; all stays as it was", "error")
+RENEWAL_WITHOUT_APP = _event(
+    "renewal.without_app", "error", "the new code was fit, and cannot be imported now: each child tries it", "reason"
+)
+RENEWAL_IMPOSSIBLE = _event(
+    "renewal.impossible", "warning", "this system cannot hand a supervisor over: with preload on the code stays"
+)
+RENEWAL_DONE = _event(
+    "renewal.done", "info", "the new program has taken the children over", "version", "python", "slots", "adopted"
+)
 PRELOAD_THREADS = _event(
     "preload.threads", "warning", "importing the app left threads running; starting anew with preload off", "threads"
 )

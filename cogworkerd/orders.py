@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-ORDERS = ("quiet", "resume", "stop")
+ORDERS = ("quiet", "resume", "stop", "restart")
 
 CANCEL_GRACE = 5.0
 """Seconds that a cancelled job has, unless it is said otherwise; MOST_GRACE: at most."""

@@ -9,7 +9,7 @@ import json
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cogworkerd.costs import UNREGISTERED, Sums
@@ -45,6 +45,15 @@ class Batch:
     status: tuple[str, dict[str, str]] | None = None
 
 
+@dataclass(frozen=True)
+class Waiting:
+    """What a recording holds: runs, runs of which only the entry is to be written, fields of statuses by job id."""
+
+    runs: Sequence[RunRecord] = ()
+    entries: Sequence[RunRecord] = ()
+    statuses: Mapping[str, dict[str, str]] = field(default_factory=dict)
+
+
 class Recording:
     """Runs and statuses that wait to be written down.
 
@@ -63,6 +72,18 @@ class Recording:
 
     def __bool__(self) -> bool:
         return bool(self._runs or self._entries or self._statuses)
+
+    @property
+    def waiting(self) -> Waiting:
+        return Waiting(tuple(self._runs), tuple(self._entries), dict(self._statuses))
+
+    def restore(self, waiting: Waiting) -> None:
+        """Take over what another recording held."""
+        for run in waiting.runs:
+            self._keep(self._runs, run)
+        for run in waiting.entries:
+            self._keep(self._entries, run)
+        self._statuses.update(waiting.statuses)
 
     def add(self, run: RunRecord) -> None:
         """A run has ended."""

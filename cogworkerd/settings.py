@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from cogworkerd.periodic import Declaration
 
 DEFAULT_URL = "redis://localhost:6379/0"
+APP_LAYER = "App(...)"
+"""What the place is called where the application says what it wants."""
+
 MAX_QUEUE_NAME = 200
 MOST_SLOTS = 1024
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}

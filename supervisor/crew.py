@@ -9,8 +9,9 @@ import secrets
 import signal
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from cogworkerd import events
 from cogworkerd.log import Log
@@ -19,6 +20,7 @@ from cogworkerd.store.scripts import Unreleased
 from cogworkerd.worker import loop as child_loop
 from cogworkerd.worker.page import Page
 from cogworkerd.worker.reports import Report, job_of, unreleased_of
+from cogworkerd.worker.slot_page import SlotPage
 
 from . import descriptors
 from .burial import name_of, verdict_on
@@ -72,7 +74,7 @@ class Crew:
 
     def __init__(
         self,
-        size: int,
+        slots: list[Slot],
         loop: ResolvingLoop,
         page: Page,
         ledger: Ledger,
@@ -84,7 +86,7 @@ class Crew:
         shared: set[int],
         boot_timeout: float,
     ) -> None:
-        self.slots = [Slot(number, secrets.token_hex(6), stack_file()) for number in range(1, size + 1)]
+        self.slots = slots
         self.ledger = ledger
         self.left_in_order = True
         self._loop = loop
@@ -116,7 +118,13 @@ class Crew:
         """Fork a child for each empty slot whose back-off is over."""
         now = time.monotonic()
         for slot in self.slots:
-            if self._forking and slot.pid is None and now >= slot.not_before and self._loop.fork_is_safe:
+            if (
+                self._forking
+                and not slot.retired
+                and slot.pid is None
+                and now >= slot.not_before
+                and self._loop.fork_is_safe
+            ):
                 self._fork(slot)
 
     def _fork(self, slot: Slot) -> None:
@@ -144,6 +152,20 @@ class Crew:
         stacks = {slot.stack_file} if slot.stack_file is not None else set()
         pages = {slot.page.fd} if slot.page.fd is not None else set()
         descriptors.forget(self._loop.selector.fileno(), self._inherited | self._shared | stacks | pages | keep)
+
+    # ---- adopting ---------------------------------------------------------------------------------------
+
+    def adopt(self) -> None:
+        """Go on with the children that an earlier program of this process has forked."""
+        for slot in self.alive:
+            self._resume_reading(slot)
+        self.look_for_deaths()
+
+    def retire(self) -> None:
+        """There are fewer slots now: ask those that are too many to leave after their job."""
+        for slot in self.alive:
+            if slot.retired:
+                slot.tell()
 
     # ---- reading ----------------------------------------------------------------------------------------
 
@@ -212,7 +234,7 @@ class Crew:
 
     def look_for_deaths(self) -> None:
         """Take in every child that has ended, then processes that are none of ours."""
-        for slot in self.slots:
+        for slot in list(self.slots):
             if slot.dead():
                 self._bury(slot)
         reap_strangers({slot.pid for slot in self.slots if slot.pid is not None} | self.spared)
@@ -232,6 +254,9 @@ class Crew:
         if not planned:
             self.left_in_order = False
         pause = slot.buried(time.monotonic(), planned, record.busy)
+        if slot.retired:
+            self.slots.remove(slot)
+            slot.close()
         self._tell_death(slot, dossier, record, planned, pause)
         self._hooks.died(slot, record, dossier, outcome)
         self._page.idle_slots = len(self.ledger.idle_slots())
@@ -296,7 +321,7 @@ class Crew:
 
     @property
     def all_ready(self) -> bool:
-        return all(slot.ready and slot.pid is not None for slot in self.slots)
+        return all(slot.ready and slot.pid is not None for slot in self.slots if not slot.retired)
 
     def tell_all(self) -> None:
         for slot in self.alive:
@@ -360,6 +385,27 @@ class Crew:
                 jid=name_of(record.raw)[0] if record.busy else "",
                 frames=[line.strip() for line in lines],
             )
+
+
+def slots_for(size: int, states: Sequence[Mapping[str, Any]] = ()) -> list[Slot]:
+    """The slots of a crew. Those that are too many stay as long as their children.
+
+    Args:
+        states: of slots that an earlier program of this process has left.
+    """
+    found = [Slot.adopted(state) for state in states]
+    for slot in found:
+        slot.retired = slot.number > size
+    there = {slot.number for slot in found}
+    found += [
+        Slot(number, secrets.token_hex(6), stack_file(), SlotPage())
+        for number in range(1, size + 1)
+        if number not in there
+    ]
+    for slot in [slot for slot in found if slot.retired and slot.pid is None]:
+        found.remove(slot)
+        slot.close()
+    return found
 
 
 def freeze() -> None:

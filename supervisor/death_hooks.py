@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NoReturn
 
 from cogworkerd import events
@@ -39,6 +39,28 @@ class DeathHooks:
         self._calling = False
         self._came = asyncio.Event()
         self._deadline = 0.0
+
+    @property
+    def waiting(self) -> list[tuple[bytes, int]]:
+        """The hooks that are still to be called: entry and number."""
+        return list(self._waiting)
+
+    @property
+    def uncounted(self) -> list[bytes]:
+        """The entries of which it is not known yet which hooks they have."""
+        return list(self._uncounted)
+
+    @property
+    def calling(self) -> bool:
+        """One is being called now."""
+        return self._calling
+
+    def restore(self, waiting: Iterable[tuple[bytes, int]], uncounted: Iterable[bytes]) -> None:
+        """Take over what was still to be called."""
+        self._waiting.extend(waiting)
+        self._came.set()
+        for entry in uncounted:
+            self.died(entry)
 
     def died(self, entry: bytes) -> None:
         """A job is in dead, and we are the one who put it there.

@@ -24,6 +24,14 @@ class DeferredReleases:
         self._log = log
         self._waiting: dict[tuple[str, str], Unreleased] = {}
 
+    @property
+    def waiting(self) -> list[Unreleased]:
+        return list(self._waiting.values())
+
+    def restore(self, locks: Iterable[Unreleased]) -> None:
+        """Take over what others had to release."""
+        self._waiting.update({(lock.key, lock.owner): lock for lock in locks})
+
     async def call(self, call: scripts.Call, owner: str) -> Any:
         """Run a script that may release locks, and remember those that it could not.
 

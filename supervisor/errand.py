@@ -19,10 +19,9 @@ from cogworkerd.log import Log
 from cogworkerd.worker.loop import EXIT_FAULT, run_start_hooks, run_stop_hooks
 
 from . import descriptors
-from .phase import HANDLED
+from .phase import BLOCKED
 from .resolver import ResolvingLoop
 
-_BLOCKED = (*HANDLED, signal.SIGCHLD)
 _LOOK_EVERY = 0.005
 _LOOK_AT_MOST_EVERY = 0.05
 _MOST_TOLD = 2**16
@@ -90,7 +89,7 @@ class Errands:
 
     def _fork(self, what: str, work: Callable[[App], bytes], limit: float) -> tuple[int, int]:
         read, write = os.pipe()
-        signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
+        signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
         try:
             pid = os.fork()
             if pid == 0:
@@ -99,7 +98,7 @@ class Errands:
             os.close(read)
             raise ErrandFailed(f"{what}: the system refused a new process: {error}")
         finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _BLOCKED)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED)
             with contextlib.suppress(OSError):
                 os.close(write)
         self.pids.add(pid)
@@ -116,7 +115,7 @@ class Errands:
             descriptors.forget(self.loop.selector.fileno(), set(self.means.inherited) | {write})
             asyncio._set_running_loop(None)
             signal.set_wakeup_fd(-1)
-            for number in _BLOCKED:
+            for number in BLOCKED:
                 signal.signal(number, signal.SIG_DFL)
             # Also where nobody is left to kill it.
             signal.signal(signal.SIGALRM, signal.SIG_DFL)

@@ -32,10 +32,17 @@ def machine() -> dict[str, str] | None:
 
 class SignOfLife:
     """An abstract socket named after an identity. Supervisor and children hold it: the name is free once all are gone,
-    by evidence that is older than any fetch of theirs."""
+    by evidence that is older than any fetch of theirs.
 
-    def __init__(self, identity: str) -> None:
+    Args:
+        fd: of the socket, where this process holds it already.
+    """
+
+    def __init__(self, identity: str, fd: int | None = None) -> None:
         self._socket: socket.socket | None = None
+        if fd is not None:
+            self._socket = socket.socket(fileno=fd)
+            return
         with contextlib.suppress(OSError):
             held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             held.bind(_address(identity))
@@ -44,6 +51,15 @@ class SignOfLife:
     @property
     def fd(self) -> int | None:
         return None if self._socket is None else self._socket.fileno()
+
+    def leave_open(self) -> int | None:
+        """Forget the socket without closing it.
+
+        Returns:
+            Its descriptor.
+        """
+        held, self._socket = self._socket, None
+        return None if held is None else held.detach()
 
     def close(self) -> None:
         """Let go of the name, at the very end."""

@@ -32,7 +32,7 @@ _BRIEFLY = 0.1
 
 
 @dataclass(frozen=True)
-class _Clock:
+class Clock:
     """What is known of the time of one run.
 
     Attributes:
@@ -50,6 +50,9 @@ class Interruptions:
 
     Args:
         settings: `timeout`, `timeout_grace`, `kill_rss`.
+
+    Attributes:
+        clocks: of the runs that were seen, by slot.
     """
 
     def __init__(self, crew: Crew, ledger: Ledger, tasks: Tasks, log: Log, settings: Settings) -> None:
@@ -60,7 +63,7 @@ class Interruptions:
         self._timeout = settings.timeout
         self._grace = settings.timeout_grace
         self._kill_kb = settings.kill_rss // 1024 if settings.kill_rss is not None else None
-        self._clocks: dict[int, _Clock] = {}
+        self.clocks: dict[int, Clock] = {}
 
     async def look(self) -> None:
         """Interrupt each job whose time is over; kill each that has grown too large."""
@@ -83,16 +86,16 @@ class Interruptions:
         error = JobMemoryExceeded(f"its process has {size // 1024} MiB, more than kill_rss = {most_kb // 1024} MiB")
         await self._kill_with_stack(slot, slot.run_of(record), error, _BRIEFLY)
 
-    def _clock_of(self, slot: Slot, record: SlotRecord, now: float) -> _Clock:
+    def _clock_of(self, slot: Slot, record: SlotRecord, now: float) -> Clock:
         """The clock of the run at hand. Payloads are only parsed where they may name a timeout, once a run."""
         run = slot.run_of(record)
-        known = self._clocks.get(slot.number)
+        known = self.clocks.get(slot.number)
         if known is not None and known.run == run:
             return known
         limit = self._timeout
         if b'"timeout"' in record.raw:
             limit = timeout_of(_payload_of(record), limit)
-        clock = self._clocks[slot.number] = _Clock(run, limit, now)
+        clock = self.clocks[slot.number] = Clock(run, limit, now)
         return clock
 
     def interrupt(self, slot: Slot, what: Interrupt, grace: float | None) -> bool:
@@ -119,18 +122,28 @@ class Interruptions:
             reason=str(error),
             grace=grace,
         )
-        slot.sentence = Sentence(run, error)
+        slot.sentence = Sentence(run, error, time.monotonic() + grace if grace is not None else None)
         slot.page.order(what, run)
         if catches(slot.pid, signal.SIGUSR2):  # a job may have put the default back, which would end the child
             slot.signal(signal.SIGUSR2)
-        if grace is not None:
-            self._tasks.spawn(self._kill_after(slot, run, error, grace), f"interrupt slot {slot.number}")
+        self._carry_out(slot, slot.sentence)
         return True
 
-    async def _kill_after(self, slot: Slot, run: int, error: BaseException, grace: float) -> None:
-        await asyncio.sleep(grace)
-        if self._still_at(slot, run):
-            await self._kill_with_stack(slot, run, error)
+    def _carry_out(self, slot: Slot, sentence: Sentence) -> None:
+        if sentence.kill_at is not None:
+            self._tasks.spawn(self._kill_at(slot, sentence, sentence.kill_at), f"interrupt slot {slot.number}")
+
+    async def _kill_at(self, slot: Slot, sentence: Sentence, moment: float) -> None:
+        await asyncio.sleep(max(0.0, moment - time.monotonic()))
+        if self._still_at(slot, sentence.run):
+            await self._kill_with_stack(slot, sentence.run, sentence.error)
+
+    def go_on(self, clocks: Mapping[int, Clock]) -> None:
+        """Take over what another program of this process has begun. `clocks`: as it had them."""
+        self.clocks.update(clocks)
+        for slot in self._crew.alive:
+            if slot.sentence is not None and not slot.killed:
+                self._carry_out(slot, slot.sentence)
 
     async def _kill_with_stack(self, slot: Slot, run: int, error: BaseException, wait: float = STACK_WAIT) -> None:
         lines = await stack_of(slot, lambda: self._still_at(slot, run), wait)

@@ -11,6 +11,7 @@ import struct
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from cogworkerd.outcome import Outcome
 from cogworkerd.worker.reports import Report, Result, client_id, job_of
@@ -106,6 +107,10 @@ class Ledger:
         self._touched: set[bytes] | None = None
         self.ever_held = False
         self.unanswered = False
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """One that another program of this process has left: what it did not know of has its first value."""
+        vars(self).update({**vars(Ledger()), **state})
 
     # ---- children ---------------------------------------------------------------------------------------
 

@@ -19,19 +19,23 @@ _MARKS = (b'"unique"', b'"periodic_pjid"')
 
 
 class LockKeeper:
-    """Refreshes what the jobs at work hold. What the server says about them counts for nothing: the ledger decides."""
+    """Refreshes what the jobs at work hold. What the server says about them counts for nothing: the ledger decides.
+
+    Attributes:
+        retake: locks that have lapsed are taken again on the next round.
+    """
 
     def __init__(self, link: Link, locks: Locks, ledger: Ledger, log: Log) -> None:
         self._link = link
         self._locks = locks
         self._ledger = ledger
         self._log = log
-        self._retake = False
+        self.retake = False
         self._lost: set[tuple[str, str]] = set()
 
     def interrupted(self) -> None:
         """A beat has failed: locks may have lapsed meanwhile, and are taken again on the next good one."""
-        self._retake = True
+        self.retake = True
 
     async def refresh(self) -> None:
         """One round. A lock that nobody holds stays released, except on the first round after a failed beat.
@@ -41,7 +45,7 @@ class LockKeeper:
         """
         wanted = [lock for record in self._ledger.performing() for lock in self._locks_of(record)]
         answers = await self._link.call(scripts.refresh_locks(wanted)) if wanted else []
-        self._retake = False
+        self.retake = False
         lost = set()
         for lock, answer in zip(wanted, answers, strict=True):
             if isinstance(answer, bytes):
@@ -68,5 +72,5 @@ class LockKeeper:
         if unique is not None:
             found.append(LockRefresh(unique, jid, self._locks.waiting_ttl(), False))
         if running is not None:
-            found.append(LockRefresh(running, jid, self._locks.active_ttl, self._retake and retakes(payload)))
+            found.append(LockRefresh(running, jid, self._locks.active_ttl, self.retake and retakes(payload)))
         return found

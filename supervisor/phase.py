@@ -17,13 +17,17 @@ class Phase(Enum):
     KILLING = "killing"
 
 
+STOPPING = (Phase.STOPPING, Phase.KILLING)
+
+
 class Order(Enum):
-    """What a signal asks for."""
+    """What a signal asks for. RENEW: new code, then ROLL; ROLL: children are replaced one by one."""
 
     STOP = "stop"
     STOP_NOW = "stop now"
     QUIET = "quiet"
     RESUME = "resume"
+    RENEW = "renew"
     ROLL = "roll"
     STACKS = "stacks"
     NOTHING = "nothing"
@@ -32,10 +36,13 @@ class Order(Enum):
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 HANDLED = (*STOP_SIGNALS, signal.SIGTSTP, signal.SIGCONT, signal.SIGUSR2, signal.SIGHUP, signal.SIGTTIN)
 
+BLOCKED = (*HANDLED, signal.SIGCHLD)
+"""What waits while the supervisor forks, or becomes another program."""
+
 _STOP = dict.fromkeys(STOP_SIGNALS, Order.STOP)
 _STOP_NOW = dict.fromkeys(STOP_SIGNALS, Order.STOP_NOW)
 _STACKS = {signal.SIGTTIN: Order.STACKS}
-_ROLL = {signal.SIGUSR2: Order.ROLL, signal.SIGHUP: Order.ROLL}
+_ROLL = {signal.SIGUSR2: Order.RENEW, signal.SIGHUP: Order.ROLL}
 _QUIET = {signal.SIGTSTP: Order.QUIET}
 _RESUME = {signal.SIGCONT: Order.RESUME}
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from cogworkerd.app import App
+from cogworkerd.embedded import EmbeddedServer
 from cogworkerd.log import Log
 from cogworkerd.settings import Settings
+
+from .handover import Handover
+from .origin import Origin
 
 
 @dataclass(frozen=True)
@@ -20,9 +25,11 @@ class Plan:
         app: imported before the fork, or None: each child imports it.
         load: imports the app, in a child.
         slots_by: where the number of slots comes from, in words.
-        url_hint: the URL to reach an embedded server with, or "".
-        keep: descriptors that children keep (an embedded server's life).
+        private: the embedded server, if there is one.
         early: signals that came before the supervisor could handle them; it may grow until then.
+        origin: how the program was started; None: it cannot be started anew.
+        app_settings: what the app says of its settings.
+        handover: what an earlier program of this process has left.
     """
 
     target: str
@@ -33,6 +40,8 @@ class Plan:
     slots_by: str
     tag: str
     log: Log
-    url_hint: str = ""
-    keep: frozenset[int] = frozenset()
+    private: EmbeddedServer | None = None
     early: Sequence[signal.Signals] = ()
+    origin: Origin | None = None
+    app_settings: Mapping[str, Any] = field(default_factory=dict)
+    handover: Handover | None = None

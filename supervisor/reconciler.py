@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import redis.exceptions
@@ -97,6 +98,12 @@ class Reconciler:
             if not was:
                 self._ledger.fence(listed)
             return bool(was)
+
+    @contextlib.asynccontextmanager
+    async def at_rest(self) -> AsyncIterator[None]:
+        """No pass is under way meanwhile."""
+        async with self._turn:
+            yield
 
     async def park(self) -> None:
         """Hand filings that could not be made over to any live daemon. For a stop: no child is alive."""

@@ -44,6 +44,9 @@ class Recorder:
     Args:
         slots: all of them.
         is_registered: whether the app has a job of this name, as far as is known.
+
+    Attributes:
+        recording: what is still to be written.
     """
 
     def __init__(
@@ -62,7 +65,7 @@ class Recorder:
         self._slots = slots
         self._log = log
         self._is_registered = is_registered
-        self._recording = Recording(keys, settings)
+        self.recording = Recording(keys, settings)
         self._seen: dict[int, int] = {}
         self._not_before = 0.0
 
@@ -72,7 +75,7 @@ class Recorder:
         Raises:
             ValueError, IndexError, struct.error: it is no record of a run.
         """
-        self._recording.add(RunRecord.decode(record))
+        self.recording.add(RunRecord.decode(record))
 
     def lost(self, record: SlotRecord, error: BaseException, kind: Kind | None, dossier: Dossier) -> None:
         """A run has ended with its process, so that nobody reported it.
@@ -102,7 +105,7 @@ class Recorder:
         wanted = kind is not None or bool(dossier.notes)
         status = progress.fields(state, {**(dossier.notes or {}), **shown}) if wanted else b""
         name = payload["class"] if self._is_registered(payload["class"]) else ""
-        self._recording.add(RunRecord(kind or Kind.RETRY, now, name, receipt, entry, backtrace, status))
+        self.recording.add(RunRecord(kind or Kind.RETRY, now, name, receipt, entry, backtrace, status))
 
     def requeued(self, record: SlotRecord, dossier: Dossier) -> None:
         """A run was ended by us and its job goes back: its status says so, if it has one."""
@@ -110,7 +113,7 @@ class Recorder:
         if payload is None:
             return
         if dossier.notes:
-            self._recording.note(Progress(payload, record.queue, None).fields(QUEUED, dossier.notes))
+            self.recording.note(Progress(payload, record.queue, None).fields(QUEUED, dossier.notes))
 
     def buried(self, entry: bytes) -> None:
         """A job is in dead. `entry`: as it is filed."""
@@ -119,7 +122,7 @@ class Recorder:
             return
         shown = masked(payload)
         error = {name: str(shown[name]) for name in ERROR_FIELDS if name in shown}
-        self._recording.note(Progress(payload, str(payload.get("queue", "")), None).fields(FAILED, error))
+        self.recording.note(Progress(payload, str(payload.get("queue", "")), None).fields(FAILED, error))
 
     async def keep(self) -> NoReturn:
         """Take turns for ever."""
@@ -147,18 +150,18 @@ class Recorder:
         if time.monotonic() < self._not_before and not now_or_never:
             return False
         written = False
-        while (batch := self._recording.take(time.time())) is not None:
+        while (batch := self.recording.take(time.time())) is not None:
             try:
                 await self._link.call(batch.call)
                 written = True
             except (*SERVER_TROUBLE, asyncio.CancelledError) as error:
                 self._not_before = time.monotonic() + _AFTER_FAILURE
                 if isinstance(error, asyncio.CancelledError) or classify(error) is not Trouble.OTHER:
-                    self._recording.put_back(batch, refused=isinstance(error, redis.exceptions.ResponseError))
+                    self.recording.put_back(batch, refused=isinstance(error, redis.exceptions.ResponseError))
                 raise
-        if self._recording.dropped:
-            self._log.emit(events.RECORD_DROPPED, count=self._recording.dropped)
-            self._recording.dropped = 0
+        if self.recording.dropped:
+            self._log.emit(events.RECORD_DROPPED, count=self.recording.dropped)
+            self.recording.dropped = 0
         return written
 
     def _look_at_notes(self) -> None:
@@ -172,4 +175,4 @@ class Recorder:
                 continue  # the next turn
             self._seen[slot.number] = number
             if record is not None and record.phase is SlotPhase.STARTED and fields_of(note, name_of(record.raw)[0]):
-                self._recording.note(note)
+                self.recording.note(note)

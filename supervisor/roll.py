@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import signal
+import math
+from collections.abc import Callable
 
 from cogworkerd import events
 from cogworkerd.log import Log
@@ -27,19 +28,19 @@ class Roll:
         self._running: asyncio.Task[None] | None = None
         self._again = False
 
-    def begin(self, number: signal.Signals, same_code: bool) -> None:
+    def begin(self, why: str, as_reload: bool = True) -> None:
         """Start a roll, or remember it.
 
         Args:
-            same_code: new children will run the code that the supervisor has loaded.
+            why: the signal or order that asks for it.
+            as_reload: the service manager is told that the daemon reloads, until every child was replaced.
         """
-        if number is signal.SIGUSR2 and same_code:
-            self._log.emit(events.ROLL_SAME_CODE)
         if self._running is not None and not self._running.done():
             self._again = True
             return
-        self._log.emit(events.ROLL_STARTED, signal=number.name)
-        self._manager.reloading()
+        self._log.emit(events.ROLL_STARTED, signal=why)
+        if as_reload:
+            self._manager.reloading()
         self._running = self._tasks.spawn(self._roll(), "roll")
 
     def cancel(self) -> None:
@@ -50,16 +51,32 @@ class Roll:
         again = True
         while again:
             self._again = False
-            for slot in self._crew.slots:
+            await self._until(lambda: self._crew.all_ready)  # one that is down already counts
+            left = [slot for slot in self._crew.slots if not slot.retired]
+            while left:
+                slot = self._least_at_work(left)
+                left.remove(slot)
                 await self._replace(slot)
             again = self._again
         self._log.emit(events.ROLL_DONE)
         self._manager.ready()
+
+    def _least_at_work(self, slots: list[Slot]) -> Slot:
+        """An idle one, else the one with the youngest job: one of an hour must not keep the other slots waiting."""
+
+        def started_at(slot: Slot) -> float:
+            record = self._crew.ledger.slots.get(slot.number)
+            return record.started_at if record is not None and record.busy else math.inf
+
+        return max(slots, key=started_at)
 
     async def _replace(self, slot: Slot) -> None:
         old = slot.pid
         if old is not None:
             slot.tell()
             await self._crew.wake_until(lambda: slot.pid != old, lambda: [slot])
-        while not slot.ready or slot.pid is None:
+        await self._until(lambda: slot.ready and slot.pid is not None)
+
+    async def _until(self, done: Callable[[], bool]) -> None:
+        while not done():
             await asyncio.sleep(_LOOK_EVERY)

@@ -8,21 +8,21 @@ import fcntl
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from cogworkerd.worker.loop import EXIT_FAULT
 from cogworkerd.worker.reports import Buffer, Report
 from cogworkerd.worker.slot_page import SlotPage, run_number
 
 from .ledger import SlotRecord
-from .phase import HANDLED
+from .phase import BLOCKED
 
 HEALTHY_LIFE = 30.0
 BACKOFF_MOST = 60.0
 PIPE_SIZE = 2**20
 _READ = 2**18
-_BLOCKED = (*HANDLED, signal.SIGCHLD)
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,12 @@ class Sentence:
 
     Attributes:
         run: its number (`slot_page.run_number`): a child that is to be killed may go on to the next job meanwhile.
+        kill_at: monotonic second at which its child is killed if it has not ended; None: it is not.
     """
 
     run: int
     error: BaseException
+    kill_at: float | None = None
 
 
 class Slot:
@@ -79,13 +81,14 @@ class Slot:
         stack_read: how much of its stack file was read, or is older than the child.
         ready: the child has said hello.
         not_before: monotonic second before which no new child is forked.
+        retired: there are fewer slots now; its child is the last one.
     """
 
-    def __init__(self, number: int, tid: str, stack_file: int | None) -> None:
+    def __init__(self, number: int, tid: str, stack_file: int | None, page: SlotPage) -> None:
         self.number = number
         self.tid = tid
         self.stack_file = stack_file
-        self.page = SlotPage()
+        self.page = page
         self.pid: int | None = None
         self.report_fd = -1
         self._life_fd = -1
@@ -97,8 +100,33 @@ class Slot:
         self.ready = False
         self.born = 0.0
         self.not_before = 0.0
+        self.retired = False
         self._failures = 0
         self._buffer = Buffer()
+
+    def state(self) -> dict[str, Any]:
+        """All of it, for the program that follows in this process; of the shared memory the descriptor."""
+        return {**vars(self), "page": self.page.fd}
+
+    @classmethod
+    def adopted(cls, state: Mapping[str, Any]) -> Slot:
+        """A slot that an earlier program of this process has left: `state`, as that one gave it. What it did not know
+        of has its first value."""
+        slot = cls(state["number"], state["tid"], state["stack_file"], SlotPage(state["page"]))
+        vars(slot).update({name: value for name, value in state.items() if name != "page"})
+        return slot
+
+    def close(self) -> None:
+        """There will be no further child: let go of the shared memory and of the file for stacks."""
+        for fd in (self.stack_file, self.page.fd):
+            if fd is not None:
+                os.close(fd)
+
+    @staticmethod
+    def descriptors_in(state: Mapping[str, Any]) -> set[int]:
+        """The descriptors that a state names."""
+        found = {state[name] for name in ("stack_file", "page", "report_fd", "_life_fd")}
+        return {fd for fd in found if fd is not None and fd >= 0}
 
     def fork(self, live: Callable[[int, int], int], forget: Callable[[set[int]], None]) -> None:
         """Fork a child.
@@ -115,7 +143,7 @@ class Slot:
         # A pipe of its own for each child: who is signalled at its end belongs to the pipe, not to the process.
         life_read, life_write = os.pipe()
         # Until the child has handlers of its own, a signal must wait, or it would run the parent's.
-        signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
+        signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
         try:
             pid = os.fork()
             if pid == 0:
@@ -125,7 +153,7 @@ class Slot:
                 os.close(fd)
             raise
         finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _BLOCKED)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED)
         with contextlib.suppress(OSError):
             os.setpgid(pid, pid)
         os.close(write)

@@ -22,7 +22,7 @@ def tell_start(
         cron_entries: how many; None while no child has said it.
     """
     app = plan.app
-    private: dict[str, Any] = {"url": plan.url_hint} if plan.url_hint else {}
+    private: dict[str, Any] = {"url": f"COGWORKERD_REDIS_URL={plan.private.url}"} if plan.private else {}
     plan.log.emit(
         events.DAEMON_START,
         version=cogworkerd.__version__,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import platform
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
+import cogworkerd
 from cogworkerd import events
 from cogworkerd.app import App
 from cogworkerd.errors import ProcessDied
@@ -26,16 +28,17 @@ from cogworkerd.worker.page import Page
 from . import descriptors
 from .basic import BasicReconciler
 from .bell import Bells
-from .crew import Crew, Hooks, freeze
+from .crew import Crew, Hooks, freeze, slots_for
 from .cron_push import CronPush
 from .dead_limit import TRIM_EVERY, DeadLimit
 from .death import parent_death_signal
-from .death_hooks import DeathHooks
+from .death_hooks import HOOK_LIMIT, DeathHooks
 from .deferred import DeferredReleases
 from .dossier import Dossier
 from .errand import Errands, Means
 from .farewell import drain, say_farewell
 from .fetch_mode import what_is_missing
+from .handover import Handover, bound_to
 from .heartbeat import BEAT_EVERY, Heartbeat
 from .host import SignOfLife, machine, new_identity
 from .interruptions import LOOK_EVERY, Interruptions
@@ -43,14 +46,16 @@ from .key_guard import KeyGuard
 from .ledger import Ledger, SlotPhase, SlotRecord
 from .link import SERVER_TROUBLE, Link
 from .lock_keeper import LockKeeper
+from .origin import Origin
 from .parked import ParkedRecords
-from .phase import HANDLED, Order, Phase, order
+from .phase import BLOCKED, HANDLED, STOPPING, Order, Phase, order
 from .plan import Plan
 from .poller import Poller
 from .reconciler import RECONCILE_EVERY, Reconciler
 from .recorder import Recorder
 from .recovery import Recovery
 from .remote import Remote
+from .renewal import Renewal
 from .requests import Requests
 from .resolver import ResolvingLoop
 from .roll import Roll
@@ -72,6 +77,9 @@ _SWEEP_EVERY = 1.0
 _RECOVERY_EVERY = 5.0
 _PARKED_EVERY = 5.0
 _EXTENSION = 15.0
+_REST_WITHIN = 5.0
+_REST_LOOK = 0.02
+_TURNS_OF_A_SIGNAL = 3  # its byte is read, its handler is scheduled, its handler runs
 
 
 class Supervisor:
@@ -88,6 +96,9 @@ class Supervisor:
         self._manager = Notifier.from_environment()
         self._queues: tuple[tuple[str, int], ...] = plan.settings.queues or ()
         self._registry = Registry.of(plan.app) if plan.app is not None else None
+        self._old_registry = False
+        if self._registry is None and plan.handover is not None and plan.handover.registry is not None:
+            self._registry, self._old_registry = Registry.decode(plan.handover.registry), True
         if not self._queues and self._registry is not None:
             self._queues = tuple((name, 1) for name in self._registry.queues)
         self._phase = Phase.BOOTING
@@ -96,16 +107,21 @@ class Supervisor:
         self._tasks = Tasks(self._crashed)
         self._reliable = plan.settings.fetch == "reliable"
         self._deadline = 0.0
+        self._renewal_asked_by = ""
+        self._resuming: asyncio.TimerHandle | None = None
 
-    def run(self) -> int:
-        """Run until told to stop.
+    def run(self) -> int | Handover:
+        """Run until told to stop, or until new code is to follow.
 
         Returns:
-            0 stopped as asked, 1 failed, 78 the configuration is to blame and nothing was fetched.
+            0 stopped as asked, 1 failed, 78 the configuration is to blame and nothing was fetched; or what the new
+            program is to have: signals are blocked then, the children go on.
         """
         self._title.show(0, self._plan.concurrency, ["starting"])
         self._terminal = _controlling_terminal()
         inherited = descriptors.open_descriptors()
+        if self._plan.handover is not None:
+            inherited -= self._plan.handover.descriptors
         if self._plan.app is not None:
             freeze()
         self._death_signal = parent_death_signal()
@@ -120,22 +136,37 @@ class Supervisor:
         self._loop.run_until_complete(cancel(asyncio.all_tasks(self._loop)))
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         # The loop takes its handlers along. A signal that comes now must not change the exit status any more.
-        signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
+        signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
         self._loop.close()
         asyncio.set_event_loop(None)
 
     # ---- life -------------------------------------------------------------------------------------------
 
-    async def _live(self, inherited: set[int]) -> int:
+    async def _live(self, inherited: set[int]) -> int | Handover:
         self._build(inherited)
+        if self._plan.handover is not None:
+            self._take_over(self._plan.handover)
         self._install_signals()
-        if not await self._first_beat():
+        if self._plan.handover is None and not await self._first_beat():
             await self._close_connections()
             return self._status
         self._manager.extend(self._settings.boot_timeout + _EXTENSION)
         self._start_working()
-        await self._stop_asked.wait()
+        await self._leave_asked.wait()
         self._roll.cancel()
+        if self._renewal is not None:
+            self._renewal.cancel()
+        await self._until_errands_are_done()
+        if self._phase not in STOPPING:
+            await self._come_to_rest()
+            if await self._is_there_no_stop():
+                handover = self._handover()
+                self._life.leave_open()
+                await self._close_connections()
+                return handover
+        return await self._stop_in_order()
+
+    async def _stop_in_order(self) -> int:
         await drain(self._crew, self._deadline, self._stop_now, self._begin_killing, self._interruptions.stop_all)
         await self._hooks.calm()
         await self._tasks.end()
@@ -156,21 +187,26 @@ class Supervisor:
         return self._status
 
     def _build(self, inherited: set[int]) -> None:
+        before = self._plan.handover
+        self._leave_asked = asyncio.Event()
         self._stop_asked = asyncio.Event()
         self._stop_now = asyncio.Event()
         self._place = asyncio.Event()
         self._guard_soon = asyncio.Event()
         self._beating = asyncio.Lock()
-        self._identity = new_identity()
-        self._life = SignOfLife(self._identity)
-        self._page = Page()
-        self._ledger = Ledger()
+        self._identity = before.identity if before else new_identity()
+        self._life = SignOfLife(self._identity, before.life if before else None)
+        self._page = Page(before.page if before else None)
+        self._ledger = before.ledger if before else Ledger()
+        self._reliable = before.reliable if before else self._reliable
+        self._started_at = before.started_at if before else time.time()
         self._link = Link(self._server, self._log)
         self._link.wrong_type = self._guard_soon.set
-        kept = {fd for fd in (self._page.fd, self._life.fd, *self._plan.keep) if fd is not None}
+        private_life = self._plan.private.life if self._plan.private is not None else None
+        kept = {fd for fd in (self._page.fd, self._life.fd, private_life) if fd is not None}
         self._deferred = DeferredReleases(self._link, self._log)
         self._crew = Crew(
-            self._plan.concurrency,
+            slots_for(self._plan.concurrency, before.slots if before else ()),
             self._loop,
             self._page,
             self._ledger,
@@ -215,6 +251,7 @@ class Supervisor:
         self._lock_keeper = LockKeeper(self._link, self._locks, self._ledger, self._log)
         self._errands = Errands(self._loop, self._means(inherited, kept), self._log)
         self._crew.spared = self._errands.pids
+        self._renewal = self._make_renewal(self._plan.origin) if self._plan.origin is not None else None
         self._hooks = DeathHooks(self._errands, self._hooks_for, self._log)
         push = CronPush(
             self._link,
@@ -251,6 +288,20 @@ class Supervisor:
         )
         self._bells = Bells(
             self._server, self._link, self._keys, self._ledger, self._crew.wake, lambda: self._poller.paused
+        )
+
+    def _make_renewal(self, origin: Origin) -> Renewal | None:
+        if self._page.fd is None:
+            return None
+        return Renewal(
+            origin,
+            self._settings.boot_timeout,
+            self._errands.pids,
+            self._tasks,
+            self._log,
+            self._manager,
+            self._handover,
+            self._leave_for_new_code,
         )
 
     def _make_reconciler(self) -> Reconciler:
@@ -290,7 +341,7 @@ class Supervisor:
             "hostname": socket.gethostname(),
             "pid": os.getpid(),
             "concurrency": self._plan.concurrency,
-            "started_at": time.time(),
+            "started_at": self._started_at,
             "tag": self._plan.tag,
             "machine": machine(),
         }
@@ -327,6 +378,86 @@ class Supervisor:
         with contextlib.suppress(*SERVER_TROUBLE):
             async with asyncio.timeout(1.0):
                 await self._recorder.record(now_or_never=True)
+
+    # ---- a program follows another ----------------------------------------------------------------------
+
+    def _take_over(self, before: Handover) -> None:
+        """Go on where the program before us has left off."""
+        self._phase = Phase.QUIET if self._page.quiet else Phase.RUNNING
+        self._reconciler.look, self._reconciler.unclear = before.look, before.unclear
+        self._lock_keeper.retake = before.retake
+        self._deferred.restore(before.deferred)
+        self._recorder.recording.restore(before.waiting)
+        self._hooks.restore(before.hooks, before.uncounted)
+        self._interruptions.go_on(before.clocks)
+        self._crew.adopt()
+        self._manager.ready()
+        self._log.emit(
+            events.RENEWAL_DONE,
+            version=cogworkerd.__version__,
+            python=platform.python_version(),
+            slots=self._plan.concurrency,
+            adopted=len(self._crew.alive),
+        )
+
+    def _leave_for_new_code(self, why: str) -> None:
+        self._renewal_asked_by = why
+        self._leave_asked.set()
+
+    async def _until_errands_are_done(self) -> None:
+        """Code of the application that would be cut off."""
+        limit = time.monotonic() + HOOK_LIMIT
+        while (self._errands.pids or self._hooks.calling) and time.monotonic() < limit and self._phase not in STOPPING:
+            await asyncio.sleep(_REST_LOOK)
+
+    async def _come_to_rest(self) -> None:
+        """End all coroutines, none in the middle of a command whose answer counts, if the server answers in time."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_REST_WITHIN), self._reconciler.at_rest(), self._beating:
+                await self._tasks.end()
+        await self._tasks.end()
+        await self._last_records()
+
+    async def _is_there_no_stop(self) -> bool:
+        """Block the signals, take in those that have come before. From here on one waits for the new program."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
+        for _ in range(_TURNS_OF_A_SIGNAL):
+            await asyncio.sleep(0)
+        if self._phase in STOPPING:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED)
+            return False
+        if self._resuming is not None:
+            self._resume()
+        return True
+
+    def _handover(self) -> Handover:
+        """What a program that follows now is to know. It leaves everything as it is."""
+        self._crew.read_all()
+        assert self._page.fd is not None
+        return Handover(
+            identity=self._identity,
+            started_at=self._started_at,
+            bound=bound_to(self._settings),
+            app_settings=self._plan.app_settings,
+            page=self._page.fd,
+            life=self._life.fd,
+            slots=[slot.state() for slot in self._crew.slots],
+            ledger=self._ledger,
+            reliable=self._reliable,
+            look=self._reconciler.look,
+            unclear=self._reconciler.unclear,
+            retake=self._lock_keeper.retake,
+            deferred=self._deferred.waiting,
+            hooks=self._hooks.waiting,
+            uncounted=self._hooks.uncounted,
+            clocks=self._interruptions.clocks,
+            waiting=self._recorder.recording.waiting,
+            private=self._plan.private,
+            registry=self._registry.encode() if self._registry is not None else None,
+            why=self._renewal_asked_by,
+        )
+
+    # ---- the first beat ---------------------------------------------------------------------------------
 
     async def _first_beat(self) -> bool:
         """Beat until one succeeds, once a second. Nothing is fetched before.
@@ -395,7 +526,8 @@ class Supervisor:
         self._keep_up("sweep", self._sweep, _SWEEP_EVERY)
         if self._manager.watchdog:
             self._keep_up("watchdog", self._feed_watchdog, self._manager.watchdog / 3)
-        self._tasks.spawn(self._tell_when_ready(), "ready")
+        if self._plan.handover is None:
+            self._tasks.spawn(self._tell_when_ready(), "ready")
         self._tasks.spawn(self._guard.keep(self._guard_soon, self._keys_moved), "key guard")
         if self._settings.dead_max is not None:
             limit = DeadLimit(self._link, self._keys, self._settings.dead_max, self._log)
@@ -406,12 +538,23 @@ class Supervisor:
         if self._registry is not None:
             self._ticker.begin(self._registry.periodic())
         self._hang_bells()
+        if self._plan.handover is not None:
+            self._go_on_with(self._plan.handover)
         self._show_title()
 
-    def _hang_bells(self) -> None:
+    def _go_on_with(self, before: Handover) -> None:
+        """The children of the program before us run its code: replace them."""
+        if self._page.quiet:
+            self._quieten()
+        self._crew.retire()
+        self._roll.begin(before.why, as_reload=False)
+
+    def _hang_bells(self, but: Collection[str] = ()) -> None:
+        """A bell for each queue, but for those that have one."""
         if self._reliable:
             for name, _ in self._queues:
-                self._tasks.spawn(self._bells.watch(name), f"bell {name}")
+                if name not in but:
+                    self._tasks.spawn(self._bells.watch(name), f"bell {name}")
 
     # ---- coroutines -------------------------------------------------------------------------------------
 
@@ -517,13 +660,14 @@ class Supervisor:
 
     def _registry_came(self, body: bytes) -> None:
         """Without preload the first READY says what the app holds."""
-        if self._registry is None:
-            self._registry = Registry.decode(body)
+        if self._registry is None or self._old_registry:
+            self._registry, self._old_registry = Registry.decode(body), False
             self._hooks.counted()
             self._ticker.begin(self._registry.periodic())
-        if not self._queues:
+        if self._settings.queues is None:
+            known = {name for name, _ in self._queues}
             self._queues = tuple((name, 1) for name in self._registry.queues)
-            self._hang_bells()
+            self._hang_bells(known)
 
     def _fetch_trouble(self, sentence: str) -> None:
         """A child could not fetch, and the server's sentence says why."""
@@ -566,6 +710,7 @@ class Supervisor:
             if number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
                 continue  # started by nohup
             self._loop.add_signal_handler(number, self._on_signal, number)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED)
         for number in self._plan.early:
             self._on_signal(number)
 
@@ -581,9 +726,11 @@ class Supervisor:
             self._become_quiet()
         elif asked is Order.RESUME:
             # systemd sends TERM and CONT together, and CONT is handled first.
-            self._loop.call_later(RESUME_DELAY, self._resume)
+            self._resuming = self._loop.call_later(RESUME_DELAY, self._resume)
+        elif asked is Order.RENEW:
+            self._renew(number.name)
         elif asked is Order.ROLL:
-            self._roll.begin(number, same_code=self._plan.app is not None)
+            self._roll.begin(number.name)
         elif asked is Order.STACKS:
             self._tasks.spawn(self._crew.log_stacks(), "stacks")
 
@@ -595,12 +742,23 @@ class Supervisor:
             self._become_quiet()
         elif order == "resume":
             self._resume()
+        elif order == "restart" and self._at_work:
+            self._renew(f"order: {order}")
+
+    def _renew(self, why: str) -> None:
+        """New code, if this system can hand a supervisor over; else new children."""
+        if self._renewal is not None:
+            self._renewal.begin(why)
+            return
+        if self._plan.app is not None:
+            self._log.emit(events.RENEWAL_IMPOSSIBLE)
+        self._roll.begin(why)
 
     def _ask(self, request: dict[str, Any]) -> None:
         self._tasks.spawn(self._requests.answer(request), "request")
 
     def _stop(self, why: str) -> None:
-        if self._phase in (Phase.STOPPING, Phase.KILLING):
+        if self._phase in STOPPING:
             return
         self._phase = Phase.STOPPING
         self._deadline = time.monotonic() + self._settings.shutdown_timeout
@@ -613,17 +771,22 @@ class Supervisor:
             timeout=self._settings.shutdown_timeout,
         )
         self._stop_asked.set()
+        self._leave_asked.set()
         self._manager.stopping()
         self._manager.extend(self._settings.shutdown_timeout + _EXTENSION)
         self._show_title()
 
     def _become_quiet(self) -> None:
         self._page.quiet = True
-        self._bells.silence()
         if self._phase is Phase.RUNNING:
             self._phase = Phase.QUIET
         self._log.emit(events.DAEMON_QUIET)
         self._show_title()
+        self._quieten()
+
+    def _quieten(self) -> None:
+        """No bell rings, and no child waits on."""
+        self._bells.silence()
         self._tasks.spawn(self._crew.wake_until(self._nobody_waits, lambda: self._crew.alive), "quiet")
 
     def _nobody_waits(self) -> bool:
@@ -633,6 +796,7 @@ class Supervisor:
         self._phase = Phase.KILLING
 
     def _resume(self) -> None:
+        self._resuming = None
         if self._phase not in (Phase.QUIET, Phase.BOOTING) or not self._page.quiet:
             return
         self._page.quiet = False
@@ -656,7 +820,7 @@ class Supervisor:
 
     def _show_title(self) -> None:
         notes = []
-        if self._phase in (Phase.STOPPING, Phase.KILLING):
+        if self._phase in STOPPING:
             notes.append("stopping")
         elif self._page.quiet:
             notes.append("quiet")

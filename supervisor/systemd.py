@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import MutableMapping
 
-_VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
+VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 _LONGEST_STATUS = 200
 
 
@@ -39,7 +39,7 @@ class Notifier:
         """What the manager asked for. The variables are taken out of the environment: a job, or a program that it
         starts, must not speak for the daemon, nor keep its watchdog quiet."""
         env = os.environ if environ is None else environ
-        address, usec, pid = (env.pop(name, "") for name in _VARIABLES)
+        address, usec, pid = (env.pop(name, "") for name in VARIABLES)
         watched = usec.isdecimal() and pid in ("", str(os.getpid()))
         return cls(address, int(usec) / 1e6 if watched else 0.0)
 

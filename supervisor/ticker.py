@@ -75,6 +75,7 @@ class Ticker:
         self._running = running
         self._prune = prune
         self._entries: list[Entry] = []
+        self._watching: list[asyncio.Task[None]] = []
         self._open = asyncio.Event()
         self._at_once = asyncio.Semaphore(_AT_ONCE)
 
@@ -83,12 +84,13 @@ class Ticker:
         self._open.set()
 
     def begin(self, entries: list[Entry]) -> None:
-        """Publish entries and watch each of them."""
+        """Publish entries and watch each of them, and no others any more."""
         self._entries = entries
+        for task in self._watching:
+            task.cancel()
+        self._watching = [self._tasks.spawn(self._keep(entry), f"periodic {entry.job}") for entry in entries]
         if entries:
-            self._tasks.spawn(self._publish_for_ever(), "periodic schedule")
-        for entry in entries:
-            self._tasks.spawn(self._keep(entry), f"periodic {entry.job}")
+            self._watching.append(self._tasks.spawn(self._publish_for_ever(), "periodic schedule"))
 
     # ---- what is published ------------------------------------------------------------------------------
 

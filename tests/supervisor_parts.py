@@ -24,6 +24,7 @@ from cogworkerd.supervisor.slot import Slot
 from cogworkerd.worker import reports
 from cogworkerd.worker.page import Page
 from cogworkerd.worker.reports import Report, Result
+from cogworkerd.worker.slot_page import SlotPage
 from tests.support import Client, Recorder, Server
 
 KEYS = Keys()
@@ -90,7 +91,7 @@ class Parts:
     def child(self) -> int:
         """A slot whose child has said hello and waits for a job."""
         number = len(self.slots) + 1
-        self.slots.append(Slot(number, secrets.token_hex(6), None))
+        self.slots.append(Slot(number, secrets.token_hex(6), None, SlotPage()))
         self.ledger.forked(number)
         self._report(number, Report.READY)
         self.idle(number)

@@ -7,6 +7,8 @@ import os
 import signal
 from types import FrameType
 
+from cogworkerd.supervisor.origin import CHECK, HANDOVER
+
 _STOP = ("SIGTERM", "SIGINT")
 _REMEMBERED = ("SIGTSTP", "SIGCONT", "SIGHUP", "SIGUSR2", "SIGTTIN")
 
@@ -17,13 +19,18 @@ companions: set[int] = set()
 
 def install() -> None:
     """A stop ends the process at once, with status 0: nothing was fetched, nobody knows of us yet. Others are kept for
-    the supervisor."""
+    the supervisor; also a stop, where the program before this one has left children."""
+    follows = HANDOVER in os.environ and CHECK not in os.environ
     for name in _STOP:
         if hasattr(signal, name):
-            signal.signal(getattr(signal, name), _leave)
+            signal.signal(getattr(signal, name), _remember if follows else _leave)
     for name in _REMEMBERED:
         if hasattr(signal, name) and not _left_to_nohup(getattr(signal, name)):
             signal.signal(getattr(signal, name), _remember)
+    if follows:
+        from cogworkerd.supervisor.phase import BLOCKED
+
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED)
 
 
 def _left_to_nohup(number: signal.Signals) -> bool:

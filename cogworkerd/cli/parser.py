@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from cogworkerd import __version__
-from cogworkerd.errors import AppImportError, SettingsError, UsageError
+from cogworkerd.errors import AppImportError, CogworkerdError, SettingsError, UsageError
 
 EXIT_FAILED, EXIT_USAGE, EXIT_AWAY, EXIT_CONFIG = 1, 2, 69, 78
 COMMANDS = (
     *("run", "check", "demo", "enqueue", "status", "jobs", "queues"),
-    *("stack", "quiet", "resume", "stop", "healthcheck", "systemd"),
+    *("stack", "quiet", "resume", "restart", "stop", "healthcheck", "systemd"),
 )
 
 
@@ -46,9 +46,6 @@ def dispatch(words: Sequence[str]) -> int:
     """Read the words and run the command. Every expected error is a sentence on stderr and an exit status."""
     import redis.exceptions
 
-    from cogworkerd.embedded import EmbeddedError
-    from cogworkerd.fleet import NotAnswered
-
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # What others wrote may hold what this terminal, or any, cannot show.
@@ -64,12 +61,12 @@ def dispatch(words: Sequence[str]) -> int:
         return _say(EXIT_USAGE, str(error))
     except AppImportError as error:
         return _say(EXIT_CONFIG, str(error))
-    except (EmbeddedError, NotAnswered) as error:
-        return _say(EXIT_FAILED, str(error))
     except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as error:
         return _say(EXIT_AWAY, f"the server is away: {error}")
     except redis.exceptions.RedisError as error:
         return _say(EXIT_FAILED, f"the server refuses: {error}")
+    except CogworkerdError as error:
+        return _say(EXIT_FAILED, str(error))
     except BrokenPipeError:
         # Whoever read our output has seen enough; keep the interpreter from saying so at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -6,10 +6,12 @@ import argparse
 import json
 import os
 import platform
+import signal
 import sys
 import threading
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from setproctitle import setproctitle
@@ -17,13 +19,16 @@ from setproctitle import setproctitle
 from cogworkerd import events, log
 from cogworkerd.cli import early, options
 from cogworkerd.embedded import EmbeddedServer
-from cogworkerd.errors import AppImportError
+from cogworkerd.errors import AppImportError, CogworkerdError
 from cogworkerd.loading import loader
-from cogworkerd.settings import Effective, Layer
+from cogworkerd.settings import APP_LAYER, Effective, Layer, Settings
+from cogworkerd.supervisor.origin import CHECK, HANDOVER, PRELOAD_OFF, Origin
 from cogworkerd.usable_cpus import default_concurrency
 
 if TYPE_CHECKING:
     from cogworkerd.app import App
+    from cogworkerd.supervisor.handover import Handover
+    from cogworkerd.supervisor.plan import Plan
 
 HELP = "Run the daemon: a supervisor and one process per slot."
 EXAMPLES = """examples:
@@ -32,9 +37,7 @@ EXAMPLES = """examples:
   cogworkerd run shop.jobs:app --embedded ./data
   COGWORKERD_REDIS_URL_FILE=/run/secrets/redis cogworkerd run shop.jobs:app --log-format json"""
 
-EXIT_CONFIG = 78
-# Set across the one exec that turns preload off; the second underscore keeps it apart from settings.
-PRELOAD_OFF = "COGWORKERD__PRELOAD_OFF"
+EXIT_FAILED, EXIT_CONFIG = 1, 78
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,58 +61,94 @@ def perform(arguments: argparse.Namespace) -> int:
 
 
 def start(arguments: argparse.Namespace) -> int:
-    """Import, configure, run.
+    """Import, configure, run; or, in a process that was started for it, tell whether this program could follow the one
+    that runs.
 
     Raises:
         SettingsError, AppImportError, EmbeddedError: nothing was fetched.
     """
+    origin = Origin.capture()
+    if CHECK in os.environ:
+        return _check(arguments)
+    if HANDOVER not in os.environ:
+        return _start(arguments, origin, None)
+    try:
+        handover = _taken_over()
+        return _start(arguments, origin, handover)
+    except CogworkerdError as error:
+        # The children end in order, as after any end of a supervisor; a service manager starts the daemon anew.
+        print(f"cogworkerd: {error}", file=sys.stderr)
+        return EXIT_FAILED
+
+
+def _start(arguments: argparse.Namespace, origin: Origin, handover: Handover | None) -> int:
     load = loader(arguments.app, arguments.app_dir)
     first = options.effective(arguments)  # mistakes outside the app need no import to be found
-    app: App | None = None
-    if _preload(first):
-        app = load()
-        app_layer = app.layer
-        threads = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
-        if threads:
-            _start_anew_without_preload(first, threads)
-    else:
-        app_layer = _layer_by_another_process(load)
-    found = options.effective(arguments, app_layer)
-    private = EmbeddedServer.start(arguments.embedded or None) if arguments.embedded is not None else None
-    if private is not None:
-        found = options.effective(arguments, app_layer, Layer("--embedded", {"redis_url": private.url}))
+    broken = ""
     try:
-        return _supervise(arguments, found, app, load, private)
+        app, app_layer = _imported(load, first, origin, handover)
+    except AppImportError as error:
+        if handover is None:
+            raise
+        broken, app, app_layer = str(error), None, Layer(APP_LAYER, handover.app_settings)
+    private = handover.private if handover is not None else None
+    if private is None and arguments.embedded is not None:
+        options.effective(arguments, app_layer)  # no server is started for settings that cannot be used
+        private = EmbeddedServer.start(arguments.embedded or None)
+    found = options.effective(arguments, app_layer, _private_layer(private))
+    try:
+        return _supervise(arguments, found, app, app_layer, load, private, origin, handover, broken)
     finally:
         if private is not None:
             private.stop()
+
+
+def _imported(
+    load: Callable[[], App], first: Effective, origin: Origin, handover: Handover | None
+) -> tuple[App | None, Layer]:
+    """The app, with preload, and what it says of its settings."""
+    if not _preload(first):
+        return None, _layer_by_another_process(load)
+    app = load()
+    threads = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+    if threads:
+        _start_anew_without_preload(origin, threads, handover)
+    return app, app.layer
+
+
+def _private_layer(private: EmbeddedServer | None) -> Layer | None:
+    return Layer("--embedded", {"redis_url": private.url}) if private is not None else None
 
 
 def _supervise(
     arguments: argparse.Namespace,
     found: Effective,
     app: App | None,
+    app_layer: Layer,
     load: Callable[[], App],
     private: EmbeddedServer | None,
+    origin: Origin,
+    handover: Handover | None,
+    broken: str,
 ) -> int:
-    from cogworkerd.periodic import resolve_all
     from cogworkerd.supervisor.plan import Plan
-    from cogworkerd.supervisor.supervisor import Supervisor
 
     settings = found.settings
+    if handover is not None:
+        handover.check(settings)
     daemon_log = log.configure(settings.log_format, settings.log_level)
     _warn(found, daemon_log)
+    if broken:
+        daemon_log.emit(events.RENEWAL_WITHOUT_APP, reason=" | ".join(broken.splitlines()))
     slots, slots_by = default_concurrency()
     if settings.concurrency is not None:
         slots, slots_by = settings.concurrency, found.origins["concurrency"]
     if app is not None:
-        app.use(settings)
-        resolve_all(app)
+        _make_usable(app, settings)
 
     def load_for_child() -> App:
         loaded = load()
-        loaded.use(settings)
-        resolve_all(loaded)  # a periodic entry that cannot be used is as bad as a broken import
+        _make_usable(loaded, settings)
         return loaded
 
     plan = Plan(
@@ -121,15 +160,102 @@ def _supervise(
         slots_by=slots_by,
         tag=settings.tag or arguments.app.partition(":")[0].partition(".")[0],
         log=daemon_log,
-        url_hint=f"COGWORKERD_REDIS_URL={private.url}" if private is not None else "",
-        keep=frozenset() if private is None else frozenset({private.life}),
+        private=private,
         early=early.received,
+        origin=origin,
+        app_settings=dict(app_layer.values),
+        handover=handover,
     )
     try:
-        return Supervisor(plan).run()
+        return _run(plan, origin, daemon_log)
     except Exception as error:
         daemon_log.emit(events.DAEMON_CRASHED, exc_info=error, task="supervisor")
-        return 1
+        return EXIT_FAILED
+
+
+def _run(plan: Plan, origin: Origin, daemon_log: log.Log) -> int:
+    """Supervise; where new code is to follow, become it."""
+    from cogworkerd.supervisor.handover import Handover
+    from cogworkerd.supervisor.supervisor import Supervisor
+    from cogworkerd.supervisor.systemd import VARIABLES
+
+    while True:
+        ended = Supervisor(plan).run()
+        if isinstance(ended, int):
+            return ended
+        file = ended.write()
+        try:
+            _become(origin, ended, file)
+        except OSError as error:
+            daemon_log.emit(events.RENEWAL_FAILED, error=f"{error.filename or origin.command[0]}: {error.strerror}")
+        # The old program goes on: it takes over from itself.
+        os.environ.update({name: value for name, value in origin.environment.items() if name in VARIABLES})
+        plan = replace(plan, handover=Handover.read(file), early=())
+        os.close(file)
+
+
+def _become(origin: Origin, handover: Handover, file: int, **more: str) -> None:
+    """Start the program anew in this process, with the handover in a memory file.
+
+    Raises:
+        OSError: it could not be started.
+    """
+    handover.keep_open(across_exec=True)
+    os.set_inheritable(file, True)
+    try:
+        origin.start_again(**{HANDOVER: str(file), **more})
+    finally:
+        handover.keep_open(across_exec=False)
+        os.set_inheritable(file, False)
+
+
+def _taken_over() -> Handover:
+    """What the program before this one has left.
+
+    Raises:
+        HandoverError: it cannot be read.
+    """
+    from cogworkerd.supervisor.handover import Handover
+
+    file = int(os.environ.pop(HANDOVER))
+    handover = Handover.read(file)
+    os.close(file)
+    # No program that the application starts is to have them.
+    handover.keep_open(across_exec=False)
+    return handover
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    """Say whether this program could follow the one that runs: the app, the settings, what is handed over.
+
+    Raises:
+        SettingsError, AppImportError, HandoverError: it could not.
+    """
+    from cogworkerd.supervisor.death import parent_death_signal
+    from cogworkerd.supervisor.handover import Handover
+    from cogworkerd.supervisor.renewal import FIT
+
+    setproctitle("cogworkerd:check")
+    death_signal = parent_death_signal()
+    if death_signal is not None:
+        death_signal()
+    if os.getppid() != int(os.environ.pop(CHECK)):
+        return EXIT_FAILED
+    handover = Handover.read(int(os.environ.pop(HANDOVER)))
+    app = loader(arguments.app, arguments.app_dir)()
+    found = options.effective(arguments, app.layer, _private_layer(handover.private))
+    handover.check(found.settings)
+    _make_usable(app, found.settings)
+    print(FIT)
+    return 0
+
+
+def _make_usable(app: App, settings: Settings) -> None:
+    """Raises SettingsError for a periodic entry that cannot be used: it is as bad as a broken import."""
+    from cogworkerd.periodic import resolve_all
+
+    app.use(settings)
+    resolve_all(app)
 
 
 def _warn(found: Effective, daemon_log: log.Log) -> None:
@@ -150,12 +276,18 @@ def _preload(found: Effective) -> bool:
     return sys.platform != "darwin" if wanted is None else wanted
 
 
-def _start_anew_without_preload(found: Effective, threads: list[str]) -> None:
+def _start_anew_without_preload(origin: Origin, threads: list[str], handover: Handover | None) -> None:
     """A process with threads must not fork. The one way to be rid of them is a new program in the same process."""
-    os.environ[PRELOAD_OFF] = ", ".join(threads)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    from cogworkerd.supervisor.phase import BLOCKED
+
+    off = {PRELOAD_OFF: ", ".join(threads)}
+    if handover is None:
+        origin.start_again(**off)
+    else:
+        signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
+        for number in early.received:
+            os.kill(os.getpid(), number)  # it waits for the next program
+        _become(origin, handover, handover.write(), **off)
 
 
 def _layer_by_another_process(load: Callable[[], App]) -> Layer:
@@ -179,7 +311,7 @@ def _layer_by_another_process(load: Callable[[], App]) -> Layer:
     answer = json.loads(told)
     if "error" in answer:
         raise AppImportError(answer["error"])
-    return Layer("App(...)", answer["values"])
+    return Layer(APP_LAYER, answer["values"])
 
 
 def _tell_layer(load: Callable[[], App], read: int, write: int) -> None:

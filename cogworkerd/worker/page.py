@@ -7,8 +7,9 @@ of the supervisor), else an anonymous shared mapping.
 from __future__ import annotations
 
 import mmap
-import os
 import time
+
+from cogworkerd.worker.shared_memory import shared_memory
 
 _FIELDS = 5
 _QUIET, _REGISTRATION, _LEASE, _LAST_BEAT, _IDLE = range(_FIELDS)
@@ -29,16 +30,14 @@ def clock() -> float:
 
 
 class Page:
-    """Five 8-byte fields; each is written and read whole."""
+    """Five 8-byte fields; each is written and read whole.
 
-    def __init__(self) -> None:
-        self.fd: int | None = None
-        if hasattr(os, "memfd_create"):
-            self.fd = os.memfd_create("cogworkerd-page", os.MFD_CLOEXEC)
-            os.ftruncate(self.fd, _SIZE)
-            self._map = mmap.mmap(self.fd, _SIZE)
-        else:
-            self._map = mmap.mmap(-1, _SIZE)
+    Args:
+        fd: of one that is there already.
+    """
+
+    def __init__(self, fd: int | None = None) -> None:
+        self.fd, self._map = shared_memory("cogworkerd-page", _SIZE, fd)
         self._fields = memoryview(self._map).cast("Q")
 
     @property

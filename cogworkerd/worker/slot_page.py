@@ -7,8 +7,7 @@ ones.
 
 from __future__ import annotations
 
-import mmap
-import os
+from cogworkerd.worker.shared_memory import shared_memory
 
 AREA = 256 * 1024
 MOST = AREA - 8
@@ -20,17 +19,15 @@ _NOTES, _ORDER, _RUN = range(_FIELDS)
 
 
 class SlotPage:
-    """The memory of one slot; it outlives the slot's children."""
+    """The memory of one slot; it outlives the slot's children.
 
-    def __init__(self) -> None:
+    Args:
+        fd: of one that is there already.
+    """
+
+    def __init__(self, fd: int | None = None) -> None:
         size = _HEAD + 2 * AREA
-        self.fd: int | None = None
-        if hasattr(os, "memfd_create"):
-            self.fd = os.memfd_create("cogworkerd-slot", os.MFD_CLOEXEC)
-            os.ftruncate(self.fd, size)
-            self._map = mmap.mmap(self.fd, size)
-        else:
-            self._map = mmap.mmap(-1, size)
+        self.fd, self._map = shared_memory("cogworkerd-slot", size, fd)
         self._fields = memoryview(self._map)[: 8 * _FIELDS].cast("Q")
 
     # ---- notes: child to supervisor ----------------------------------------------------------------------
