@@ -6,13 +6,11 @@ import argparse
 
 from cogworkerd.cli import steer
 
-HELP = "Bring new code into running daemons as USR2 does: slot by slot, running jobs go on."
+HELP = "Bring new code into daemons as USR2 does: it is tried first; slot by slot, running jobs go on."
 EXAMPLES = """examples:
   cogworkerd restart
   cogworkerd restart shop
-  cogworkerd restart --all
-
-The daemon tries the new code first, and stays as it is if that cannot be imported: its log says why."""
+  cogworkerd restart --all"""
 
 add_arguments = steer.add_arguments
 

@@ -220,7 +220,9 @@ def test_an_import_that_leaves_a_thread_makes_the_daemon_start_anew_without_prel
     assert status(running.pid)["Threads"] == "1"
     running.signal(signal.SIGUSR2)
     eventually(lambda: running.lines("roll.done"), 20)
-    assert len(running.lines("preload.threads")) == 1
+    assert len(running.lines("preload.threads")) == 2, "each program says it once"
+    (done,) = running.lines("renewal.done")
+    assert done["adopted"] == 2
     assert running.stop() == 0
     running.clean_log()
 

@@ -237,7 +237,7 @@ def test_hup_and_usr2_roll_slot_by_slot_and_leave_the_running_job_alone(
     assert not after & before
     assert min(readiness(running)) == 2
     assert {line["child"] for line in running.lines("child.left")} == before
-    assert bool(running.lines("roll.same_code")) is (number is signal.SIGUSR2)
+    assert len(running.lines("renewal.done")) == (number is signal.SIGUSR2)
     push_raw(client, "book", 1)
     eventually(lambda: witness.hget("t:end", "1") == "1")
     assert running.stop() == 0
@@ -245,13 +245,13 @@ def test_hup_and_usr2_roll_slot_by_slot_and_leave_the_running_job_alone(
 
 
 @pytest.mark.slow
-def test_a_usr2_during_a_roll_is_remembered(daemon: Start, client: Client, witness: Client) -> None:
+def test_a_hup_during_a_roll_is_remembered(daemon: Start, client: Client, witness: Client) -> None:
     running = daemon("-c", "2").ready()
     push_raw(client, "book", 1, 2)
     eventually(lambda: witness.hget("t:start", "1") == "1")
-    running.signal(signal.SIGUSR2)
+    running.signal(signal.SIGHUP)
     eventually(lambda: running.lines("roll.started"))
-    running.signal(signal.SIGUSR2)
+    running.signal(signal.SIGHUP)
     eventually(lambda: running.lines("roll.done"), 20)
     assert Counter(line["slot"] for line in running.lines("child.left")) == {1: 2, 2: 2}
     assert witness.hgetall("t:end") == {"1": "1"}
@@ -286,7 +286,7 @@ def test_without_preload_a_roll_brings_new_code(
     eventually(lambda: running.lines("roll.done"), 20)
     push_raw(client, "book", 1)
     eventually(lambda: witness.hget("t:end:new", "1") == "1")
-    assert not running.lines("roll.same_code")
+    assert len(running.lines("renewal.done")) == (number is signal.SIGUSR2)
     assert running.stop() == 0
     nothing_left(running, client)
 

@@ -17,8 +17,8 @@ EXPECTED = {
         *(Order.STOP, Order.STOP, Order.QUIET, Order.RESUME),
         *(Order.NOTHING, Order.NOTHING, Order.STACKS),
     ),
-    Phase.RUNNING: (Order.STOP, Order.STOP, Order.QUIET, Order.NOTHING, Order.ROLL, Order.ROLL, Order.STACKS),
-    Phase.QUIET: (Order.STOP, Order.STOP, Order.NOTHING, Order.RESUME, Order.ROLL, Order.ROLL, Order.STACKS),
+    Phase.RUNNING: (Order.STOP, Order.STOP, Order.QUIET, Order.NOTHING, Order.ROLL, Order.RENEW, Order.STACKS),
+    Phase.QUIET: (Order.STOP, Order.STOP, Order.NOTHING, Order.RESUME, Order.ROLL, Order.RENEW, Order.STACKS),
     Phase.STOPPING: (
         *(Order.STOP_NOW, Order.STOP_NOW, Order.NOTHING, Order.NOTHING),
         *(Order.NOTHING, Order.NOTHING, Order.STACKS),
