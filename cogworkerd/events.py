@@ -57,6 +57,11 @@ REMOTE_REFUSED = _event(
 )
 ROLL_STARTED = _event("roll.started", "info", "children are replaced one by one", "signal")
 ROLL_DONE = _event("roll.done", "info", "every child was replaced")
+WARD_OPENED = _event(
+    "ward.opened", "info", "jobs whose daemon died are run one at a time, by a daemon of their own", "ward", "suspects"
+)
+WARD_CLOSED = _event("ward.closed", "info", "that daemon has ended", "ward", "status")
+WARD_FAILED = _event("ward.failed", "error", "that daemon could not be started", "error")
 RENEWAL_STARTED = _event("renewal.started", "info", "new code is tried in a process of its own", "signal")
 RENEWAL_REFUSED = _event("renewal.refused", "error", "the new code cannot follow; all stays as it was", "reason")
 RENEWAL_FAILED = _event("renewal.failed", "error", "the new program could not be started; all stays as it was", "error")

@@ -98,10 +98,9 @@ Type=notify
 NotifyAccess=main
 EnvironmentFile={service.environment}
 ExecStart={service.program} run ${{APP}} --app-dir ${{APP_DIR}}
-# Children are replaced one by one, each after its job. With preload off they import the application anew, so that a
-# reload brings new code into use; with it they would go on with what was loaded at the start.
-ExecReload=/bin/kill -HUP $MAINPID
-Environment=COGWORKERD_PRELOAD=false
+# The new code is tried first; a broken one leaves the service as it is, and the journal has the reason. Else the
+# supervisor becomes it, MainPID stays, and children are replaced one by one: running jobs go on.
+ExecReload=/bin/kill -USR2 $MAINPID
 # The stack of a supervisor that hangs, when the watchdog ends it; fewer arenas for the allocator; lines as they come.
 Environment=PYTHONFAULTHANDLER=1 MALLOC_ARENA_MAX=2 PYTHONUNBUFFERED=1
 # TERM goes to the supervisor alone, which drains; what is left after it is killed. No ExecStop: it would be a second

@@ -69,7 +69,7 @@ class Crew:
         shared: descriptors of the supervisor's that children keep.
 
     Attributes:
-        spared: pids of further processes of ours; whoever started them takes their exit statuses.
+        spared: gives the pids of further processes of ours; whoever started them takes their exit statuses.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Crew:
         self._oom = OomWatch()
         self._forking = False
         self._reading: set[int] = set()
-        self.spared: set[int] = set()
+        self.spared: Callable[[], set[int]] = set
 
     # ---- forking ----------------------------------------------------------------------------------------
 
@@ -237,7 +237,7 @@ class Crew:
         for slot in list(self.slots):
             if slot.dead():
                 self._bury(slot)
-        reap_strangers({slot.pid for slot in self.slots if slot.pid is not None} | self.spared)
+        reap_strangers({slot.pid for slot in self.slots if slot.pid is not None} | self.spared())
         self.fill()
 
     def _bury(self, slot: Slot) -> None:

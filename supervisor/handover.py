@@ -47,6 +47,7 @@ class Handover:
         retake: of the lock keeper.
         hooks: death hooks to be called: entry and number; `uncounted`: entries whose hooks are not known yet.
         private: the embedded server, if there is one.
+        ward: pid of the daemon for suspects.
         registry: what the app held, as far as it is known.
         why: the signal or order that asked for new code.
     """
@@ -70,6 +71,7 @@ class Handover:
     waiting: Waiting
     private: EmbeddedServer | None = None
     registry: bytes | None = None
+    ward: int | None = None
     why: str = ""
     format: int = FORMAT
     version: str = field(default_factory=lambda: cogworkerd.__version__)

@@ -17,7 +17,10 @@ HANDOVER = "COGWORKERD__HANDOVER"
 CHECK = "COGWORKERD__CHECK"
 """Set for a process that only tells whether it could take over from the supervisor that started it."""
 
-OURS = (PRELOAD_OFF, HANDOVER, CHECK)
+WARD = "COGWORKERD__WARD"
+"""Set for a daemon that runs suspects, one at a time; its value says which."""
+
+OURS = (PRELOAD_OFF, HANDOVER, CHECK, WARD)
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,7 @@ from .systemd import Notifier
 from .tasks import Tasks, cancel, pause
 from .ticker import Ticker
 from .titles import SupervisorTitle
+from .ward import Ward, nobody_is_suspected
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -77,6 +78,7 @@ _SWEEP_EVERY = 1.0
 _RECOVERY_EVERY = 5.0
 _PARKED_EVERY = 5.0
 _EXTENSION = 15.0
+_WARD_LEAVES_WITHIN = 3.0
 _REST_WITHIN = 5.0
 _REST_LOOK = 0.02
 _TURNS_OF_A_SIGNAL = 3  # its byte is read, its handler is scheduled, its handler runs
@@ -168,6 +170,8 @@ class Supervisor:
 
     async def _stop_in_order(self) -> int:
         await drain(self._crew, self._deadline, self._stop_now, self._begin_killing, self._interruptions.stop_all)
+        if self._ward is not None:
+            await self._ward.end(self._deadline + _WARD_LEAVES_WITHIN)
         await self._hooks.calm()
         await self._tasks.end()
         await self._last_records()
@@ -182,6 +186,8 @@ class Supervisor:
             self._crew.left_in_order and not self._ledger.unanswered,
             self._log,
         )
+        if self._plan.ward:
+            await self._no_ward_any_more()
         await self._hooks.finish()
         await self._close_connections()
         return self._status
@@ -192,6 +198,7 @@ class Supervisor:
         self._stop_asked = asyncio.Event()
         self._stop_now = asyncio.Event()
         self._place = asyncio.Event()
+        self._recover_soon = asyncio.Event()
         self._guard_soon = asyncio.Event()
         self._beating = asyncio.Lock()
         self._identity = before.identity if before else new_identity()
@@ -250,7 +257,8 @@ class Supervisor:
         )
         self._lock_keeper = LockKeeper(self._link, self._locks, self._ledger, self._log)
         self._errands = Errands(self._loop, self._means(inherited, kept), self._log)
-        self._crew.spared = self._errands.pids
+        self._tries: set[int] = set()
+        self._crew.spared = self._further_pids
         self._renewal = self._make_renewal(self._plan.origin) if self._plan.origin is not None else None
         self._hooks = DeathHooks(self._errands, self._hooks_for, self._log)
         push = CronPush(
@@ -286,6 +294,7 @@ class Supervisor:
             self._deferred,
             self._job_died,
         )
+        self._ward = self._make_ward(self._plan.origin) if self._plan.origin is not None else None
         self._bells = Bells(
             self._server, self._link, self._keys, self._ledger, self._crew.wake, lambda: self._poller.paused
         )
@@ -296,12 +305,28 @@ class Supervisor:
         return Renewal(
             origin,
             self._settings.boot_timeout,
-            self._errands.pids,
+            self._tries,
             self._tasks,
             self._log,
             self._manager,
             self._handover,
             self._leave_for_new_code,
+        )
+
+    def _make_ward(self, origin: Origin) -> Ward | None:
+        if self._plan.ward:
+            return None
+        before = self._plan.handover
+        return Ward(
+            origin,
+            self._plan.private,
+            self._link,
+            self._keys,
+            lambda: self._queues,
+            lambda: self._poller.paused,
+            self._recover_soon.set,
+            self._log,
+            before.ward if before else None,
         )
 
     def _make_reconciler(self) -> Reconciler:
@@ -372,6 +397,12 @@ class Supervisor:
             parent_signals_death=death_signal is not None and death_signal(),
             log=self._log,
         )
+
+    async def _no_ward_any_more(self) -> None:
+        """It has left in order: nobody will recover it."""
+        with contextlib.suppress(*SERVER_TROUBLE):
+            async with asyncio.timeout(1.0):
+                await self._link.redis.srem(self._keys.wards, self._identity)
 
     async def _last_records(self) -> None:
         """What ran last is written down before we leave, if the server takes it within a second."""
@@ -453,6 +484,7 @@ class Supervisor:
             clocks=self._interruptions.clocks,
             waiting=self._recorder.recording.waiting,
             private=self._plan.private,
+            ward=self._ward.pid if self._ward is not None else None,
             registry=self._registry.encode() if self._registry is not None else None,
             why=self._renewal_asked_by,
         )
@@ -471,6 +503,8 @@ class Supervisor:
                 facts = facts_of(await self._link.ask_info())
                 await self._choose_fetch()
                 await self._guard.round()
+                if self._plan.ward:
+                    await self._link.redis.sadd(self._keys.wards, self._identity)
                 await self._reconciler.register()
                 await self._heartbeat.beat()
             except UnfitServer as unfit:
@@ -520,27 +554,34 @@ class Supervisor:
         self._keep_up("publish", self._heartbeat.publish, 1.0)
         self._keep_up("timeouts", self._interruptions.look, LOOK_EVERY)
         self._tasks.spawn(self._recorder.keep(), "recorder")
-        self._tasks.spawn(self._poller.keep(lambda: self._phase is Phase.RUNNING), "poller")
         self._tasks.spawn(self._reconcile_for_ever(), "reconciler")
-        self._keep_up("recovery", self._recover, _RECOVERY_EVERY)
         self._keep_up("sweep", self._sweep, _SWEEP_EVERY)
+        self._tasks.spawn(self._poller.keep(lambda: self._phase is Phase.RUNNING and not self._plan.ward), "poller")
         if self._manager.watchdog:
             self._keep_up("watchdog", self._feed_watchdog, self._manager.watchdog / 3)
         if self._plan.handover is None:
             self._tasks.spawn(self._tell_when_ready(), "ready")
         self._tasks.spawn(self._guard.keep(self._guard_soon, self._keys_moved), "key guard")
+        self._tasks.spawn(self._hooks.keep(), "death hooks")
+        self._tasks.spawn(self._remote.listen(), "remote control")
+        self._hang_bells()
+        if self._plan.ward:
+            self._keep_up("suspects", self._leave_if_nobody_is_suspected, _SWEEP_EVERY)
+        else:
+            self._look_after_the_fleet()
+        if self._plan.handover is not None:
+            self._go_on_with(self._plan.handover)
+        self._show_title()
+
+    def _look_after_the_fleet(self) -> None:
+        """What any daemon may do, and one has to."""
+        self._keep_up("recovery", self._recover, _RECOVERY_EVERY, self._recover_soon)
         if self._settings.dead_max is not None:
             limit = DeadLimit(self._link, self._keys, self._settings.dead_max, self._log)
             self._keep_up("dead limit", limit.trim, TRIM_EVERY)
         self._keep_up("parked records", self._file_parked, _PARKED_EVERY)
-        self._tasks.spawn(self._hooks.keep(), "death hooks")
-        self._tasks.spawn(self._remote.listen(), "remote control")
         if self._registry is not None:
             self._ticker.begin(self._registry.periodic())
-        self._hang_bells()
-        if self._plan.handover is not None:
-            self._go_on_with(self._plan.handover)
-        self._show_title()
 
     def _go_on_with(self, before: Handover) -> None:
         """The children of the program before us run its code: replace them."""
@@ -564,13 +605,16 @@ class Supervisor:
         self._status = EXIT_FAILED
         self._stop(signal.SIGTERM.name)
 
-    def _keep_up(self, site: str, turn: Callable[[], Awaitable[None]], every: float) -> None:
-        self._tasks.spawn(self._keep(site, turn, every), site)
+    def _keep_up(
+        self, site: str, turn: Callable[[], Awaitable[None]], every: float, soon: asyncio.Event | None = None
+    ) -> None:
+        self._tasks.spawn(self._keep(site, turn, every, soon or asyncio.Event()), site)
 
-    async def _keep(self, site: str, turn: Callable[[], Awaitable[None]], every: float) -> None:
-        """Take turns for ever. The server's trouble never ends it."""
+    async def _keep(self, site: str, turn: Callable[[], Awaitable[None]], every: float, soon: asyncio.Event) -> None:
+        """Take turns for ever, the next one at once if it is wanted soon. The server's trouble never ends it."""
         while True:
             began = self._loop.time()
+            soon.clear()
             try:
                 await turn()
             except SERVER_TROUBLE as error:
@@ -578,7 +622,7 @@ class Supervisor:
             else:
                 self._link.worked(site)
             self._show_title()
-            await asyncio.sleep(max(0.0, began + every - self._loop.time()))
+            await pause(soon, max(0.0, began + every - self._loop.time()))
 
     async def _beat(self) -> None:
         async with self._beating:
@@ -619,6 +663,14 @@ class Supervisor:
     async def _recover(self) -> None:
         if self._at_work and await self._recovery.turn(time.monotonic()):
             self._ticker.open()
+        if self._ward is not None and self._phase is Phase.RUNNING and self._reliable:
+            await self._ward.open_if_needed()
+
+    async def _leave_if_nobody_is_suspected(self) -> None:
+        if self._phase is Phase.RUNNING and not self._ledger.busy and not self._ledger.orphans:
+            names = [name for name, _ in self._queues]
+            if await nobody_is_suspected(self._link, self._keys, self._identity, names):
+                self._stop("nobody is suspected any more")
 
     async def _file_parked(self) -> None:
         if self._at_work:
@@ -640,6 +692,17 @@ class Supervisor:
 
     async def _sweep(self) -> None:
         self._crew.sweep()
+        if self._ward is not None:
+            self._ward.look()
+
+    def _further_pids(self) -> set[int]:
+        """Of processes of ours that are no slots'."""
+        ward = self._ward.pid if self._ward is not None else None
+        return {*self._errands.pids, *self._tries, *(() if ward is None else (ward,))}
+
+    def _tell_ward(self, number: signal.Signals) -> None:
+        if self._ward is not None:
+            self._ward.signal(number)
 
     async def _tell_when_ready(self) -> None:
         while not self._crew.all_ready:
@@ -663,7 +726,8 @@ class Supervisor:
         if self._registry is None or self._old_registry:
             self._registry, self._old_registry = Registry.decode(body), False
             self._hooks.counted()
-            self._ticker.begin(self._registry.periodic())
+            if not self._plan.ward:
+                self._ticker.begin(self._registry.periodic())
         if self._settings.queues is None:
             known = {name for name, _ in self._queues}
             self._queues = tuple((name, 1) for name in self._registry.queues)
@@ -722,6 +786,7 @@ class Supervisor:
         elif asked is Order.STOP_NOW:
             self._phase = Phase.KILLING
             self._stop_now.set()
+            self._tell_ward(signal.SIGTERM)
         elif asked is Order.QUIET:
             self._become_quiet()
         elif asked is Order.RESUME:
@@ -770,6 +835,7 @@ class Supervisor:
             busy=self._ledger.busy,
             timeout=self._settings.shutdown_timeout,
         )
+        self._tell_ward(signal.SIGTERM)
         self._stop_asked.set()
         self._leave_asked.set()
         self._manager.stopping()
@@ -780,6 +846,7 @@ class Supervisor:
         self._page.quiet = True
         if self._phase is Phase.RUNNING:
             self._phase = Phase.QUIET
+        self._tell_ward(signal.SIGTSTP)
         self._log.emit(events.DAEMON_QUIET)
         self._show_title()
         self._quieten()
@@ -802,6 +869,7 @@ class Supervisor:
         self._page.quiet = False
         if self._phase is Phase.QUIET:
             self._phase = Phase.RUNNING
+        self._tell_ward(signal.SIGCONT)
         self._bells.resume()
         self._crew.nudge_all()
         self._log.emit(events.DAEMON_RESUMED)

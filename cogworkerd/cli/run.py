@@ -22,13 +22,15 @@ from cogworkerd.embedded import EmbeddedServer
 from cogworkerd.errors import AppImportError, CogworkerdError
 from cogworkerd.loading import loader
 from cogworkerd.settings import APP_LAYER, Effective, Layer, Settings
-from cogworkerd.supervisor.origin import CHECK, HANDOVER, PRELOAD_OFF, Origin
+from cogworkerd.store.keys import suspects_of
+from cogworkerd.supervisor.origin import CHECK, HANDOVER, PRELOAD_OFF, WARD, Origin
 from cogworkerd.usable_cpus import default_concurrency
 
 if TYPE_CHECKING:
     from cogworkerd.app import App
     from cogworkerd.supervisor.handover import Handover
     from cogworkerd.supervisor.plan import Plan
+    from cogworkerd.supervisor.ward import WardOrder
 
 HELP = "Run the daemon: a supervisor and one process per slot."
 EXAMPLES = """examples:
@@ -70,6 +72,8 @@ def start(arguments: argparse.Namespace) -> int:
     origin = Origin.capture()
     if CHECK in os.environ:
         return _check(arguments)
+    if WARD in os.environ:
+        return _start_ward(arguments, origin)
     if HANDOVER not in os.environ:
         return _start(arguments, origin, None)
     try:
@@ -81,30 +85,53 @@ def start(arguments: argparse.Namespace) -> int:
         return EXIT_FAILED
 
 
-def _start(arguments: argparse.Namespace, origin: Origin, handover: Handover | None) -> int:
+def _start_ward(arguments: argparse.Namespace, origin: Origin) -> int:
+    """Run suspects for another daemon of this program, and live no longer than it does."""
+    from cogworkerd.supervisor.ward import WardOrder
+
+    order = WardOrder.decode(os.environ[WARD])
+    if not _dies_with(order.parent):
+        return EXIT_FAILED
+    return _start(arguments, origin, None, order)
+
+
+def _dies_with(parent: int) -> bool:
+    """From here on this process ends with its parent, where the system offers it. False: it is gone already."""
+    from cogworkerd.supervisor.death import parent_death_signal
+
+    death_signal = parent_death_signal()
+    if death_signal is not None:
+        death_signal()
+    return os.getppid() == parent
+
+
+def _start(
+    arguments: argparse.Namespace, origin: Origin, handover: Handover | None, ward: WardOrder | None = None
+) -> int:
     load = loader(arguments.app, arguments.app_dir)
     first = options.effective(arguments)  # mistakes outside the app need no import to be found
     broken = ""
     try:
-        app, app_layer = _imported(load, first, origin, handover)
+        app, app_layer = _imported(load, first, origin, handover, ward)
     except AppImportError as error:
         if handover is None:
             raise
         broken, app, app_layer = str(error), None, Layer(APP_LAYER, handover.app_settings)
-    private = handover.private if handover is not None else None
+    before = handover or ward
+    private = before.private if before is not None else None
     if private is None and arguments.embedded is not None:
         options.effective(arguments, app_layer)  # no server is started for settings that cannot be used
         private = EmbeddedServer.start(arguments.embedded or None)
     found = options.effective(arguments, app_layer, _private_layer(private))
     try:
-        return _supervise(arguments, found, app, app_layer, load, private, origin, handover, broken)
+        return _supervise(arguments, found, app, app_layer, load, private, origin, handover, ward, broken)
     finally:
         if private is not None:
             private.stop()
 
 
 def _imported(
-    load: Callable[[], App], first: Effective, origin: Origin, handover: Handover | None
+    load: Callable[[], App], first: Effective, origin: Origin, handover: Handover | None, ward: WardOrder | None
 ) -> tuple[App | None, Layer]:
     """The app, with preload, and what it says of its settings."""
     if not _preload(first):
@@ -112,7 +139,7 @@ def _imported(
     app = load()
     threads = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
     if threads:
-        _start_anew_without_preload(origin, threads, handover)
+        _start_anew_without_preload(origin, threads, handover, ward)
     return app, app.layer
 
 
@@ -129,6 +156,7 @@ def _supervise(
     private: EmbeddedServer | None,
     origin: Origin,
     handover: Handover | None,
+    ward: WardOrder | None,
     broken: str,
 ) -> int:
     from cogworkerd.supervisor.plan import Plan
@@ -143,6 +171,10 @@ def _supervise(
     slots, slots_by = default_concurrency()
     if settings.concurrency is not None:
         slots, slots_by = settings.concurrency, found.origins["concurrency"]
+    tag = settings.tag or arguments.app.partition(":")[0].partition(".")[0]
+    if ward is not None:
+        settings = replace(settings, queues=tuple((suspects_of(name), weight) for name, weight in ward.queues))
+        slots, slots_by, tag = 1, "the ward", f"{tag} ward"
     if app is not None:
         _make_usable(app, settings)
 
@@ -158,13 +190,14 @@ def _supervise(
         settings=settings,
         concurrency=slots,
         slots_by=slots_by,
-        tag=settings.tag or arguments.app.partition(":")[0].partition(".")[0],
+        tag=tag,
         log=daemon_log,
         private=private,
         early=early.received,
         origin=origin,
         app_settings=dict(app_layer.values),
         handover=handover,
+        ward=ward is not None,
     )
     try:
         return _run(plan, origin, daemon_log)
@@ -231,15 +264,11 @@ def _check(arguments: argparse.Namespace) -> int:
     Raises:
         SettingsError, AppImportError, HandoverError: it could not.
     """
-    from cogworkerd.supervisor.death import parent_death_signal
     from cogworkerd.supervisor.handover import Handover
     from cogworkerd.supervisor.renewal import FIT
 
     setproctitle("cogworkerd:check")
-    death_signal = parent_death_signal()
-    if death_signal is not None:
-        death_signal()
-    if os.getppid() != int(os.environ.pop(CHECK)):
+    if not _dies_with(int(os.environ.pop(CHECK))):
         return EXIT_FAILED
     handover = Handover.read(int(os.environ.pop(HANDOVER)))
     app = loader(arguments.app, arguments.app_dir)()
@@ -276,12 +305,18 @@ def _preload(found: Effective) -> bool:
     return sys.platform != "darwin" if wanted is None else wanted
 
 
-def _start_anew_without_preload(origin: Origin, threads: list[str], handover: Handover | None) -> None:
+def _start_anew_without_preload(
+    origin: Origin, threads: list[str], handover: Handover | None, ward: WardOrder | None
+) -> None:
     """A process with threads must not fork. The one way to be rid of them is a new program in the same process."""
     from cogworkerd.supervisor.phase import BLOCKED
 
     off = {PRELOAD_OFF: ", ".join(threads)}
     if handover is None:
+        if ward is not None:
+            off[WARD] = ward.encode()
+            if ward.private is not None:
+                os.set_inheritable(ward.private.life, True)
         origin.start_again(**off)
     else:
         signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)

@@ -49,6 +49,7 @@ class Keys:
         self.failed = f"{base}stats:failed"
         self.recovery_lease = f"{base}x:recovery"
         self.raw_burials = f"{base}x:raw_burials"
+        self.wards = f"{base}x:wards"
         self.periodic_schedule = f"{self.prefix}periodic:schedule"
         self.periodic_live = f"{base}x:periodic_live"
         self.periodic_disabled = f"{self.prefix}periodic:disabled"
@@ -132,3 +133,8 @@ class Keys:
 
     def periodic_running(self, pjid: str) -> str:
         return f"{self.prefix}periodic:running:{pjid}"
+
+
+def suspects_of(queue: str) -> str:
+    """The queue where jobs of a queue wait to be run alone: their daemon died while they ran."""
+    return f"x:suspects:{queue}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
 
@@ -17,7 +17,15 @@ from cogworkerd.costs import COST_TTL, MOST_NAMES
 from cogworkerd.locks import JobLocks
 from cogworkerd.outcome import Kind, Outcome, Settlement
 from cogworkerd.run_record import RunRecord
-from cogworkerd.store.keys import DAILY_TTL, LIVE_QUEUES_TTL, ORPHANINGS_TTL, QUARANTINE_TTL, SLOT_LOCK_TTL, Keys
+from cogworkerd.store.keys import (
+    DAILY_TTL,
+    LIVE_QUEUES_TTL,
+    ORPHANINGS_TTL,
+    QUARANTINE_TTL,
+    SLOT_LOCK_TTL,
+    Keys,
+    suspects_of,
+)
 
 Argument = bytes | str | int | float
 _INCLUDE = re.compile(r"^--@include (\w+)\n", re.MULTILINE)
@@ -305,7 +313,7 @@ def recover(
     job_keys = [
         key
         for job in jobs
-        for key in (keys.queue(job.queue), keys.orphanings(job.locks.jid), *_two_locks(keys, job.locks))
+        for key in (keys.queue(suspects_of(job.queue)), keys.orphanings(job.locks.jid), *_two_locks(keys, job.locks))
     ]
     return Call(
         RECOVER,
@@ -318,6 +326,7 @@ def recover(
             keys.queues,
             keys.dead,
             keys.raw_burials,
+            keys.wards,
             *job_keys,
         ],
         [
@@ -328,7 +337,7 @@ def recover(
             max_orphanings,
             ORPHANINGS_TTL,
             _ttl_of(jobs),
-            *_listed_arguments(jobs),
+            *_listed_arguments([replace(job, queue=suspects_of(job.queue)) for job in jobs]),
         ],
     )
 

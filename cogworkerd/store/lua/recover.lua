@@ -1,4 +1,5 @@
--- Requeue the jobs of a dead identity, in their order, at the end that is popped next.
+-- Hand the jobs of a dead identity to the queues of suspects, in their order, at the end that is popped next. Only the
+-- death of a ward, which had one job, counts.
 -- KEYS 1 list    its in-progress list        ARGV 1 identity
 --      2 hash    its presence key                 2 age in seconds beyond which a beat is too old
 --      3 set     inprogress_identities            3 "1": its processes are seen to be gone, ask for no presence key
@@ -7,8 +8,9 @@
 --      6 set     queues                           6 lifetime of the counter, seconds
 --      7 zset    dead                             7 seconds for which locks are kept
 --      8 set     x:raw_burials
+--      9 set     x:wards
 --      then for each job, newest first:
---           list    its queue                 then for each job: the job as listed, the name of its queue, its jid,
+--           list    its queue of suspects     then for each job: the job as listed, the name of that queue, its jid,
 --           string  orphanings:<jid>          "1" if its running lock is taken again
 --           string  its unique lock
 --           string  its running lock; x:nothing for one that it has not
@@ -37,12 +39,13 @@ local function set_aside(job)
   return not refused(redis.pcall('ZADD', KEYS[7], now, job))
 end
 
+local known = redis.pcall('SISMEMBER', KEYS[9], ARGV[1]) == 1
 local requeued, over = 0, 0
-for i = 0, (#KEYS - 8) / 4 - 1 do
+for i = 0, (#KEYS - 9) / 4 - 1 do
   local job, name, jid, retake = unpack(ARGV, 8 + 4 * i, 11 + 4 * i)
-  local queue, counter = KEYS[9 + 4 * i], KEYS[10 + 4 * i]
+  local queue, counter = KEYS[10 + 4 * i], KEYS[11 + 4 * i]
   if listed(KEYS[1], job) then
-    local count = orphanings(counter)
+    local count = known and orphanings(counter) or 0
     local repeated = count > tonumber(ARGV[5])
     local moved
     if repeated then moved = set_aside(job) else moved = not refused(redis.pcall('RPUSH', queue, job)) end
@@ -50,13 +53,13 @@ for i = 0, (#KEYS - 8) / 4 - 1 do
     if not moved then redis.call('RPUSH', KEYS[1], job) end
     redis.call('LREM', KEYS[1], 1, job)
     if moved then
-      redis.pcall('SET', counter, count, 'EX', ARGV[6])
+      if known then redis.pcall('SET', counter, count, 'EX', ARGV[6]) end
       if repeated then
         over = over + 1
       else
         requeued = requeued + 1
         redis.pcall('SADD', KEYS[6], name)
-        keep_all(11 + 4 * i, 12 + 4 * i, jid, ARGV[7], retake)
+        keep_all(12 + 4 * i, 13 + 4 * i, jid, ARGV[7], retake)
       end
     end
   end
@@ -65,5 +68,6 @@ local left = redis.call('LLEN', KEYS[1])
 if left > 0 then return {'left', requeued, over, left} end
 if present or not old then return {'recovered', requeued, over, 0} end
 redis.call('SREM', KEYS[3], ARGV[1])
+redis.pcall('SREM', KEYS[9], ARGV[1])
 redis.pcall('HDEL', KEYS[4], ARGV[1])
 return {'forgotten', requeued, over, 0}
