@@ -7,6 +7,7 @@ from typing import Any
 import cogworkerd
 from cogworkerd import events
 from cogworkerd.store.connection import Server
+from cogworkerd.store.keys import origin_of
 from cogworkerd.store.server_check import ServerFacts
 
 from .plan import Plan
@@ -38,7 +39,7 @@ def tell_start(
     )
     if facts.evicts:
         plan.log.emit(events.SERVER_EVICTS, policy=facts.evicts)
-    read = {name for name, _ in queues}
+    read = {origin_of(name) for name, _ in queues}
     unread = [f"{job.name} ({job.queue})" for job in app.jobs.values() if job.queue not in read] if app else []
     if unread:
         plan.log.emit(events.QUEUE_NOT_READ, jobs=unread)

@@ -369,6 +369,7 @@ class Supervisor:
             "started_at": self._started_at,
             "tag": self._plan.tag,
             "machine": machine(),
+            "ward": self._plan.ward,
         }
 
     def _queue_names(self) -> list[str]:

@@ -97,6 +97,7 @@ class Ward:
         self._paused = paused
         self._died = died
         self._log = log
+        self._shown: tuple[str, ...] = ()
         self.pid = pid
 
     async def open_if_needed(self) -> None:
@@ -113,6 +114,8 @@ class Ward:
             for name, _ in read:
                 pipe.llen(self._keys.queue(suspects_of(name)))
             counts = await pipe.execute()
+        if not any(counts):
+            await self._hide()
         queues = tuple(queue for queue, count in zip(read, counts, strict=True) if count)
         if queues and self.pid is None:
             self._open(queues, sum(counts))
@@ -135,7 +138,14 @@ class Ward:
             return
         process.returncode = 0  # from here on the pid counts, and no warning that the process still runs
         self.pid = process.pid
+        self._shown = tuple(suspects_of(name) for name, _ in queues)
         self._log.emit(events.WARD_OPENED, ward=self.pid, suspects=suspects)
+
+    async def _hide(self) -> None:
+        """Queues of suspects are listed among the others only while they are needed."""
+        if self._shown:
+            await self._link.redis.srem(self._keys.queues, *self._shown)
+            self._shown = ()
 
     def look(self) -> None:
         """Take in its end."""
@@ -176,16 +186,12 @@ class Ward:
 
 
 async def nobody_is_suspected(link: Link, keys: Keys, identity: str, queues: Iterable[str]) -> bool:
-    """In a ward: whether there is nothing left to do. Where so, its queues are forgotten, since nobody else reads them.
+    """In a ward: whether there is nothing left to do.
 
     Raises:
         RedisError, OSError: the server's trouble.
     """
-    names = list(queues)
     async with link.redis.pipeline(transaction=True) as pipe:
-        for key in [*map(keys.queue, names), keys.inprogress(identity)]:
+        for key in [*map(keys.queue, queues), keys.inprogress(identity)]:
             pipe.llen(key)
-        if any(await pipe.execute()):
-            return False
-    await link.redis.srem(keys.queues, *names)
-    return True
+        return not any(await pipe.execute())

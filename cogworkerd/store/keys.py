@@ -14,6 +14,8 @@ DAILY_TTL = 34_560_000
 REPLY_TTL = 60
 CURSOR_TTL = 604_800
 
+_SUSPECTS = "x:suspects:"
+
 LIVE_WITHIN = 120
 """Seconds within which a live process has said that it reads a queue."""
 
@@ -137,4 +139,9 @@ class Keys:
 
 def suspects_of(queue: str) -> str:
     """The queue where jobs of a queue wait to be run alone: their daemon died while they ran."""
-    return f"x:suspects:{queue}"
+    return f"{_SUSPECTS}{queue}"
+
+
+def origin_of(queue: str) -> str:
+    """The queue that a queue of suspects is for; any other queue is its own."""
+    return queue.removeprefix(_SUSPECTS)

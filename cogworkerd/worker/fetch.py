@@ -12,7 +12,7 @@ import redis.exceptions
 from cogworkerd.locks import JobLocks
 from cogworkerd.outcome import Settlement
 from cogworkerd.store import scripts
-from cogworkerd.store.keys import Keys
+from cogworkerd.store.keys import Keys, origin_of
 from cogworkerd.worker.channel import Channel
 from cogworkerd.worker.page import Page
 from cogworkerd.worker.reports import Held, Result
@@ -123,7 +123,7 @@ class Fetcher:
         raw, paused = self._channel.wait_for_job(
             source, keys.inprogress(self._identity), keys.paused_queues, queue, self._block()
         )
-        return Found(Held(queue, raw, registration), paused) if raw is not None else Found()
+        return Found(Held(origin_of(queue), raw, registration), paused) if raw is not None else Found()
 
     def _block(self) -> float:
         """How long this slot may wait, in seconds: its share of the looks at all queues."""
@@ -134,7 +134,7 @@ class Fetcher:
         if index == 0:
             self._paused = frozenset(name.decode() for name in reply[2:])
         if index > 0:
-            return Found(Held(names[index - 1], raw, registration))
+            return Found(Held(origin_of(names[index - 1]), raw, registration))
         return Found(unregistered=index == -1, problem=raw.decode("utf-8", "replace") if index == -2 else "")
 
     def settle(self, done: Settlement, now: float) -> Result:

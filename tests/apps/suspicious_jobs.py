@@ -24,7 +24,8 @@ def begin() -> None:
 
 
 def _beside(supervisor: int) -> set[str]:
-    return {jid.decode() for jid, parent in witness.hgetall("t:now").items() if int(parent) == supervisor}
+    running = witness.hgetall("t:now").items()
+    return {jid.decode() for jid, parent in running if int(parent) == supervisor}  # type: ignore[union-attr]
 
 
 @app.job(name="innocent")

@@ -175,8 +175,8 @@ stops_within 3
 release < /root/good.py
 systemctl start $NAME
 echo "import time; time.sleep(600)" | release
-systemctl reload $NAME
-until_true 5 pgrep -f "cogworkerd:check"
+systemctl reload --no-block $NAME
+until_true 5 pgrep -f cogworkerd:check
 is ActiveState reloading || fail "it does not say that new code is tried"
 stops_within 3
 release < /root/good.py
