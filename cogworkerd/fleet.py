@@ -62,6 +62,10 @@ class Fleet:
         """Fetch again. See `send`."""
         return self.send("resume", meant)
 
+    def restart(self, meant: Iterable[Process | str] | None = None) -> dict[str, bool]:
+        """Bring new code in, slot by slot. See `send`."""
+        return self.send("restart", meant)
+
     def stop(self, meant: Iterable[Process | str] | None = None) -> dict[str, bool]:
         """Stop as TERM does. See `send`."""
         return self.send("stop", meant)
@@ -70,7 +74,7 @@ class Fleet:
         """Send an order.
 
         Args:
-            order: quiet, resume or stop.
+            order: quiet, resume, restart or stop.
             meant: daemons or identities; default: all.
 
         Returns:

@@ -23,6 +23,7 @@ class Process:
     Attributes:
         rss_kb: of all its processes; what they share is counted once for each.
         pss_kb: of those that were asked so far; what they share is counted once.
+        ward: it runs suspects for another daemon, which it obeys.
     """
 
     identity: str
@@ -37,6 +38,7 @@ class Process:
     pss_kb: int | None
     started_at: float
     slots: list[dict[str, Any]]
+    ward: bool = False
 
 
 @dataclass(frozen=True)
@@ -165,6 +167,7 @@ def _process(client: redis.Redis, keys: Keys, identity: str) -> Process | None:
             pss_kb=info.get("pss_kb"),
             started_at=float(info["started_at"]),
             slots=list(info.get("slots", [])),
+            ward=info.get("ward") is True,
         )
     except (KeyError, ValueError, TypeError):
         return None  # its presence has run out, or somebody else's format

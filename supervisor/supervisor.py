@@ -19,7 +19,7 @@ from cogworkerd.errors import ProcessDied
 from cogworkerd.outcome import Outcome
 from cogworkerd.registry import Registry
 from cogworkerd.store.connection import Server
-from cogworkerd.store.keys import Keys
+from cogworkerd.store.keys import Keys, origin_of
 from cogworkerd.store.outages import is_authentication, is_missing_command, is_wrong_type
 from cogworkerd.store.server_check import UnfitServer, facts_of
 from cogworkerd.worker import loop as child_loop
@@ -300,7 +300,7 @@ class Supervisor:
         )
 
     def _make_renewal(self, origin: Origin) -> Renewal | None:
-        if self._page.fd is None:
+        if self._page.fd is None or self._plan.ward:
             return None
         return Renewal(
             origin,
@@ -373,7 +373,7 @@ class Supervisor:
         }
 
     def _queue_names(self) -> list[str]:
-        return [name for name, weight in self._queues for _ in range(weight)]
+        return [origin_of(name) for name, weight in self._queues for _ in range(weight)]
 
     def _setup(self, slot: Slot, report_fd: int, life: int) -> child_loop.Setup:
         """What a fresh child is given; called in the child."""
@@ -816,7 +816,7 @@ class Supervisor:
         if self._renewal is not None:
             self._renewal.begin(why)
             return
-        if self._plan.app is not None:
+        if self._plan.app is not None and not self._plan.ward:
             self._log.emit(events.RENEWAL_IMPOSSIBLE)
         self._roll.begin(why)
 

@@ -35,7 +35,10 @@ def perform(arguments: argparse.Namespace) -> int:
     ours = [
         process
         for process in snapshot(client, keys).processes
-        if process.host == host and arguments.tag in (None, process.tag) and psutil.pid_exists(process.pid)
+        if process.host == host
+        and not process.ward
+        and arguments.tag in (None, process.tag)
+        and psutil.pid_exists(process.pid)
     ]
     ages = last_beats(client, keys, time.time())
     problems = {process.identity: _problem(process, ages, arguments.within) for process in ours}

@@ -32,7 +32,7 @@ def send(arguments: argparse.Namespace, order: str) -> int:
         raise UsageError(f"TARGET = {arguments.target!r:.80} and --all: give one of them")
     found = options.effective(arguments, extra=options.embedded_layer(arguments))
     fleet = Fleet(options.store(found))
-    heard = fleet.send(order, list(fleet) if arguments.all else targets(fleet, arguments.target))
+    heard = fleet.send(order, daemons(fleet) if arguments.all else targets(fleet, arguments.target))
     for identity in [name for name, listens in heard.items() if listens]:
         print(f"{identity}: {order}")
     for identity in [name for name, listens in heard.items() if not listens]:
@@ -42,13 +42,18 @@ def send(arguments: argparse.Namespace, order: str) -> int:
     return 0 if heard and all(heard.values()) else EXIT_NOBODY
 
 
+def daemons(fleet: Fleet) -> list[Process]:
+    """All but wards, which obey the daemons that have started them."""
+    return [process for process in fleet if not process.ward]
+
+
 def targets(fleet: Fleet, target: str | None) -> list[Process]:
     """The daemons that a word names: one, or all of one tag; without a word the only one there is.
 
     Raises:
         UsageError: it names none, or could name several; the text has the list.
     """
-    processes = list(fleet)
+    processes = daemons(fleet)
     if target is None:
         if len(processes) > 1:
             raise UsageError(f"there are {len(processes)} daemons: name one, or --all\n{_listing(processes)}")
