@@ -30,6 +30,7 @@ release() { # the application, on standard input. Bytecode of the same second an
   touch -d "@$(($(stat -c %Y $APP_DIR/shop.py) + 10))" $APP_DIR/new
   mv $APP_DIR/new $APP_DIR/shop.py
 }
+new_code_is_tried() { pgrep -f cogworkerd:check >/dev/null; }
 stops_within() { # SECONDS
   local begun=$SECONDS
   systemctl stop $NAME
@@ -176,13 +177,26 @@ release < /root/good.py
 systemctl start $NAME
 echo "import time; time.sleep(600)" | release
 systemctl reload --no-block $NAME
-until_true 5 pgrep -f cogworkerd:check
-is ActiveState reloading || fail "it does not say that new code is tried"
+until_true 5 new_code_is_tried
+until_true 5 is ActiveState reloading
 stops_within 3
 release < /root/good.py
 systemctl start $NAME
 systemctl reload $NAME
 stops_within 3
+systemctl start $NAME
+
+say "a stop drains the children that were taken over"
+enqueue waits '["taken over"]' >/dev/null
+until_true 5 has start "taken over"
+renewed=$(told renewal.done | grep -c . || true)
+systemctl reload $NAME
+until_true 20 told_times renewal.done $((renewed + 1))
+systemctl stop --no-block $NAME
+until_true 5 is ActiveState deactivating
+redis-cli rpush "go taken over" 1 >/dev/null
+stops_within 5
+[ "$(times start "taken over") $(times end "taken over")" = "1 1" ] || fail "the stop cut a job short"
 systemctl start $NAME
 
 say "a child is killed: its job is done again, the service goes on"

@@ -46,6 +46,7 @@ def test_c61_what_a_unit_must_say(kind: str) -> None:
     wanted = {
         "Type": "notify",
         "NotifyAccess": "main",
+        "ExecReload": "/bin/kill -USR2 $MAINPID",
         "KillMode": "mixed",
         "OOMPolicy": "continue",
         "Restart": "on-failure",
@@ -55,6 +56,7 @@ def test_c61_what_a_unit_must_say(kind: str) -> None:
     (stop,) = values(text, "TimeoutStopSec")
     assert int(stop) > KINDS[kind].shutdown_timeout + 10
     assert values(text, "ExecStop") == []
+    assert "PRELOAD" not in text
     assert values(text, "User") in ([], ["daemon"])
 
 
