@@ -139,8 +139,3 @@ class Handover:
 def bound_to(settings: Settings) -> dict[str, str]:
     """The settings that the jobs at hand are bound to. Passwords may change."""
     return {"redis_url": settings.server().masked, "namespace": settings.namespace, "fetch": settings.fetch}
-
-
-def is_possible() -> bool:
-    """Whether this system has what a handover needs."""
-    return hasattr(os, "memfd_create")

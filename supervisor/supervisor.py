@@ -164,6 +164,8 @@ class Supervisor:
             if await self._is_there_no_stop():
                 handover = self._handover()
                 self._life.leave_open()
+                # The import is to come. The try has made it within boot_timeout.
+                self._manager.hold_watchdog(self._settings.boot_timeout + _EXTENSION)
                 await self._close_connections()
                 return handover
         return await self._stop_in_order()
@@ -423,6 +425,7 @@ class Supervisor:
         self._hooks.restore(before.hooks, before.uncounted)
         self._interruptions.go_on(before.clocks)
         self._crew.adopt()
+        self._manager.release_watchdog()
         self._manager.ready()
         self._log.emit(
             events.RENEWAL_DONE,

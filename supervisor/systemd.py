@@ -66,6 +66,16 @@ class Notifier:
         """For the watchdog."""
         self._send("WATCHDOG=1")
 
+    def hold_watchdog(self, seconds: float) -> None:
+        """The loop is about to stand still, for so long at most."""
+        if self.watchdog:
+            self._send(f"WATCHDOG_USEC={int(max(seconds, self.watchdog) * 1e6)}\nWATCHDOG=1")
+
+    def release_watchdog(self) -> None:
+        """The loop turns again: it watches as it did at first."""
+        if self.watchdog:
+            self._send(f"WATCHDOG_USEC={int(self.watchdog * 1e6)}\nWATCHDOG=1")
+
     def extend(self, seconds: float) -> None:
         """What is under way, the start or the stop, may take so long from now on."""
         self._send(f"EXTEND_TIMEOUT_USEC={int(seconds * 1e6)}")

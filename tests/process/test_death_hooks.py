@@ -230,6 +230,7 @@ def test_r48_of_two_daemons_one_calls_the_hooks_for_the_repeat_orphan_of_a_dead_
     jid = push_raw(client, "waits", 60)
     eventually(lambda: witness.llen("t:waits") == 1)
     client.set(f"cogworker:orphanings:{jid}", 3)
+    client.sadd("cogworker:x:wards", *client.smembers("cogworker:processes"))  # so that its death counts
     both = [start(daemon, preload) for _ in range(2)]
     (child,) = gone.children()
     gone.process.kill()

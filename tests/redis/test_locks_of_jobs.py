@@ -17,6 +17,7 @@ from cogworkerd.locks import JobLocks, Locks
 from cogworkerd.outcome import SUCCESS, Kind, Outcome, Settlement
 from cogworkerd.payload import parse
 from cogworkerd.store import scripts
+from cogworkerd.store.keys import suspects_of
 from cogworkerd.store.scripts import Burial, Call, Listed, LockRefresh, Unreleased
 from cogworkerd.supervisor.burial import burial_of, listed_job
 from cogworkerd.supervisor.lock_keeper import LockKeeper
@@ -26,6 +27,7 @@ from tests.support import Client, Server
 
 NOW = 1_700_000_000.0
 QUEUE = KEYS.queue("default")
+SUSPECTS = KEYS.queue(suspects_of("default"))
 GONE = "gone:9:bbbbbbbbbbbb"
 THEIRS = KEYS.inprogress(GONE)
 RECORD = b'{"set":"somewhere"}'
@@ -58,6 +60,7 @@ class Store:
     def __init__(self, client: Any) -> None:
         self.client = client
         client.sadd(KEYS.inprogress_identities, ME, GONE)
+        client.sadd(KEYS.wards, GONE)
         client.set(KEYS.look(ME), 1, ex=1000)
 
     def run(self, call: Call) -> Any:
@@ -168,7 +171,7 @@ WAITING = [
         lambda raw, locks: scripts.give_back(KEYS, ME, raw, "default", locks.of_bytes(raw, "default")),
         retakes=True,
     ),
-    Move("recover", THEIRS, QUEUE, lambda raw, locks: recover(listed_job(raw, locks)), retakes=True),
+    Move("recover", THEIRS, SUSPECTS, lambda raw, locks: recover(listed_job(raw, locks)), retakes=True),
     Move(
         "farewell",
         MINE,
@@ -401,7 +404,7 @@ def test_r42_each_job_of_a_step_has_its_own_locks_kept_and_taken(which: str, sto
         store.client.set(key, jid, ex=50)
     jobs = [listed_job(raw, LOCKS) for raw in raws]
     store.run(recover(*jobs) if which == "recover" else scripts.farewell(KEYS, ME, [], jobs, True))
-    assert store.client.llen(QUEUE) == len(BATCH)
+    assert store.client.llen(SUSPECTS if which == "recover" else QUEUE) == len(BATCH)
     expected = {
         held[0]: b"both",
         held[1]: b"unique",
@@ -428,7 +431,7 @@ def test_r39_a_job_over_the_limit_neither_loses_nor_takes_locks_before_it_is_bur
 
 @pytest.mark.parametrize("which", ["recover", "farewell"])
 def test_r42_a_job_that_cannot_be_moved_takes_no_lock(which: str, store: Store) -> None:
-    store.client.set(QUEUE, "no list")
+    store.client.mset({QUEUE: "no list", SUSPECTS: "no list"})
     source = THEIRS if which == "recover" else MINE
     store.client.lpush(source, JOB)
     listed = listed_job(JOB, LOCKS)
@@ -442,7 +445,7 @@ def test_r42_a_job_that_the_list_has_no_more_takes_no_lock(store: Store) -> None
     for move in RETAKING:
         if move.source is not None:
             store.run(move.make(JOB, LOCKS))
-            assert not store.client.exists(RUNNING, QUEUE), move.name
+            assert not store.client.exists(RUNNING, QUEUE, SUSPECTS), move.name
 
 
 # ---- by the supervisor's coroutines ------------------------------------------------------------------------
@@ -492,7 +495,7 @@ def test_r42_a_job_that_comes_back_has_its_running_lock_again_unless_somebody_el
     if holder:
         client.set(RUNNING, holder, ex=50)
     run(server.url, work)
-    assert client.lrange(QUEUE, 0, -1) == [JOB.decode()]
+    assert client.lrange(SUSPECTS if source == THEIRS else QUEUE, 0, -1) == [JOB.decode()]
     assert client.get(RUNNING) == (holder or "j1")
     assert client.get(UNIQUE) == "j1"
     assert about(DAY, client.ttl(UNIQUE))

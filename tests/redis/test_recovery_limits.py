@@ -14,7 +14,7 @@ from cogworkerd.locks import Locks
 from cogworkerd.payload import parse
 from cogworkerd.store import scripts
 from cogworkerd.store.connection import Server as Address
-from cogworkerd.store.keys import Keys
+from cogworkerd.store.keys import Keys, suspects_of
 from cogworkerd.supervisor.burial import burial_of, listed_job
 from cogworkerd.supervisor.deferred import DeferredReleases
 from cogworkerd.supervisor.link import Link
@@ -37,9 +37,10 @@ UNUSABLE = ["nan", "-nan", "inf", "-1000000", "1e9", "0x10", " 3", "3.5", "", "m
 
 @pytest.fixture
 def store(server: Server) -> Iterator[Any]:
-    """A client that does not decode. A dead identity holds one job, which has a lock."""
+    """A client that does not decode. A dead ward holds one job, which has a lock."""
     with redis.Redis(port=server.port) as client:
         client.sadd(KEYS.inprogress_identities, GONE)
+        client.sadd(KEYS.wards, GONE)
         client.lpush(KEYS.inprogress(GONE), RAW)
         client.set(LOCK, "j")
         yield client
@@ -103,7 +104,7 @@ def test_r39_over_the_limit_a_job_is_buried_with_the_reason_whatever_its_retry_s
     assert "died more than 3 times" in parse(entry)["error_message"]
     assert parse(entry)["error_class"] == "ProcessDied"
     assert score > NOW
-    assert not store.exists(KEYS.repeat_orphans, LOCK, COUNTER, KEYS.queue("mail"), KEYS.inprogress(GONE))
+    assert not store.exists(KEYS.repeat_orphans, LOCK, COUNTER, KEYS.queue(suspects_of("mail")), KEYS.inprogress(GONE))
     assert store.get(KEYS.failed) == b"1"
     assert log.fields("job.buried") == [{"jid": "j", "set": KEYS.dead}]
 
@@ -163,7 +164,7 @@ def test_r41_a_job_that_goes_back_to_a_queue_that_nobody_reads_is_told_and_its_q
 ) -> None:
     log = turn(server, turns=2)
     assert log.fields("queue.unread") == [{"queue": "mail"}]
-    assert store.smembers(KEYS.queues) == {b"mail"}
+    assert store.smembers(KEYS.queues) == {b"x:suspects:mail"}
 
 
 @pytest.mark.parametrize(("age", "told"), [(100, False), (140, True)])
@@ -182,8 +183,9 @@ def test_bytes_that_are_no_job_are_counted_as_one_and_buried_over_the_limit(serv
     store.delete(KEYS.inprogress(GONE))
     for _ in range(LIMIT + 1):
         store.sadd(KEYS.inprogress_identities, GONE)
+        store.sadd(KEYS.wards, GONE)
         store.lpush(KEYS.inprogress(GONE), BYTES)
-        store.delete(KEYS.queue("default"), KEYS.recovery_lease)
+        store.delete(KEYS.queue(suspects_of("default")), KEYS.recovery_lease)
         turn(server, turns=2)
     ((entry, _),) = store.zrange(KEYS.dead, 0, -1, withscores=True)
     assert parse(entry)["raw_payload"] == BYTES.decode()

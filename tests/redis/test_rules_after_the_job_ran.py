@@ -10,6 +10,7 @@ import pytest
 
 from cogworkerd.outcome import SUCCESS, Kind, Outcome, Settlement
 from cogworkerd.store import connection, scripts
+from cogworkerd.store.keys import suspects_of
 from cogworkerd.worker.channel import Channel
 from cogworkerd.worker.fetch import Fetcher
 from cogworkerd.worker.page import Page
@@ -186,7 +187,7 @@ def test_a_job_that_cannot_be_given_back_stays_listed_until_it_can(server: Serve
 
 
 def test_a_job_that_was_never_given_back_is_recovered_by_others(server: Server, client: Client) -> None:
-    """R25: it is still listed when its daemon is gone, and whoever recovers that list puts it into its queue."""
+    """R25: it is still listed when its daemon is gone; whoever recovers that list puts it among its queue's suspects."""
     gone = "elsewhere:2:bbbbbbbbbbbb"
     raw = json.dumps({"class": "a", "jid": "j1", "queue": "mail"})
     client.lpush(KEYS.inprogress(gone), raw)
@@ -200,5 +201,5 @@ def test_a_job_that_was_never_given_back_is_recovered_by_others(server: Server, 
                 await recovery.turn(now)
 
     asyncio.run(work())
-    assert client.lrange(KEYS.queue("mail"), 0, -1) == [raw]
+    assert client.lrange(KEYS.queue(suspects_of("mail")), 0, -1) == [raw]
     assert not client.exists(KEYS.inprogress(gone))

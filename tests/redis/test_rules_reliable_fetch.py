@@ -17,6 +17,7 @@ import redis.exceptions
 from cogworkerd.locks import JobLocks
 from cogworkerd.outcome import SUCCESS, Kind, Outcome, Settlement
 from cogworkerd.store import scripts
+from cogworkerd.store.keys import suspects_of
 from cogworkerd.store.scripts import Burial, Call, Listed
 from cogworkerd.worker.reports import Result
 from tests.supervisor_parts import KEYS, ME, MINE, Parts, Work, limited_user, parts
@@ -24,6 +25,7 @@ from tests.support import Client, Server
 
 NOW = 1_700_000_000.0
 QUEUE = KEYS.queue("default")
+SUSPECTS = KEYS.queue(suspects_of("default"))
 LOCK = KEYS.unique("u")
 GONE = "elsewhere:9:bbbbbbbbbbbb"
 THEIRS = KEYS.inprogress(GONE)
@@ -100,7 +102,7 @@ def moves() -> list[Move]:
         Move("due of schedule", KEYS.schedule, QUEUE, scripts.move_due(KEYS, KEYS.schedule, [(JOB, JOB, "default")])),
         Move("due of retry", KEYS.retry, QUEUE, scripts.move_due(KEYS, KEYS.retry, [(JOB, JOB, "default")])),
         Move("due to dead", KEYS.retry, KEYS.dead, scripts.bury_due(KEYS, KEYS.retry, JOB, b"entry", NOW)),
-        Move("recover", THEIRS, QUEUE, scripts.recover(KEYS, GONE, [LISTED], 300, False, 3, NOW)),
+        Move("recover", THEIRS, SUSPECTS, scripts.recover(KEYS, GONE, [LISTED], 300, False, 3, NOW)),
         Move(
             "repeat orphan to dead",
             KEYS.repeat_orphans,
@@ -142,6 +144,7 @@ class Store:
     def __init__(self, client: Any) -> None:
         self.client = client
         client.sadd(KEYS.inprogress_identities, ME, GONE)
+        client.sadd(KEYS.wards, GONE)
         client.set(KEYS.look(ME), 1)
         client.set(LOCK, "j1")
 
@@ -360,7 +363,7 @@ def test_an_unreadable_stamp_counts_as_none(present: bool, stamp: str | bytes, s
     if present:
         client.hset(KEYS.process(GONE), "busy", 1)
     run(server.url, two_looks)
-    assert client.lrange(QUEUE, 0, -1) == ([] if present else [JOB.decode()])
+    assert client.lrange(SUSPECTS, 0, -1) == ([] if present else [JOB.decode()])
     assert bool(client.sismember(KEYS.inprogress_identities, GONE)) is present
 
 
@@ -375,7 +378,7 @@ def test_stamps_that_cannot_be_read_at_all_count_as_none(server: Server, client:
         assert not made.said.of("redis.error")
 
     run(server.url, work)
-    assert client.lrange(QUEUE, 0, -1) == [JOB.decode()]
+    assert client.lrange(SUSPECTS, 0, -1) == [JOB.decode()]
     assert not client.sismember(KEYS.inprogress_identities, GONE)
 
 
@@ -396,7 +399,7 @@ def test_a_sign_of_life_that_comes_after_the_look_is_seen_by_the_script(
 
     run(server.url, work)
     assert client.lrange(THEIRS, 0, -1) == [JOB.decode()]
-    assert not client.exists(QUEUE)
+    assert not client.exists(SUSPECTS)
 
 
 def test_where_the_servers_clock_may_not_be_asked_recovery_goes_by_its_own(server: Server, client: Client) -> None:
@@ -405,7 +408,7 @@ def test_where_the_servers_clock_may_not_be_asked_recovery_goes_by_its_own(serve
     leave_behind(client, "alive:1:cccccccccccc", b"runs", age=10)
     with limited_user(server, client, "-time") as url:
         run(url, two_looks)
-    assert client.lrange(QUEUE, 0, -1) == [JOB.decode()]
+    assert client.lrange(SUSPECTS, 0, -1) == [JOB.decode()]
     assert client.lrange(KEYS.inprogress("alive:1:cccccccccccc"), 0, -1) == ["runs"]
 
 
@@ -418,25 +421,25 @@ def test_jobs_keep_their_order_across_batches_and_one_that_cannot_go_is_tried_on
     """R38: more jobs than one step takes, the first of them for a queue that cannot be written."""
     jobs = [entry(0, "odd"), *(entry(n) for n in range(1, 451))]
     leave_behind(client, GONE, *jobs)
-    client.lpush(QUEUE, entry(999))
-    client.set(KEYS.queue("odd"), "no list")
+    client.lpush(SUSPECTS, entry(999))
+    client.set(KEYS.queue(suspects_of("odd")), "no list")
 
     async def work(made: Parts) -> None:
         recovery = made.recovery()
         now = 1000.0
         for repaired in (False, True):
             if repaired:
-                client.delete(KEYS.queue("odd"))
+                client.delete(KEYS.queue(suspects_of("odd")))
             for _ in range(8):
                 await recovery.turn(now)
                 now += 61
             assert client.lrange(THEIRS, 0, -1) == ([] if repaired else [jobs[0].decode()])
 
     run(server.url, work)
-    order = [json.loads(client.rpop(QUEUE))["args"][0] for _ in range(451)]
+    order = [json.loads(client.rpop(SUSPECTS))["args"][0] for _ in range(451)]
     assert order[-1] == 999
     assert sorted(order) == [*range(1, 451), 999]
-    assert queued(client, "odd") == [json.loads(jobs[0])]
+    assert queued(client, suspects_of("odd")) == [json.loads(jobs[0])]
     assert order[:-1] == list(range(1, 451))
 
 
@@ -489,7 +492,7 @@ def test_one_identity_that_cannot_be_processed_does_not_keep_others_from_being_r
             assert [line for line in made.said.of("redis.error") if "bad:1" in str(line)]
 
     run(server.url, work)
-    assert len(queued(client, "aaa")) == len(queued(client, "zzz")) == 1
+    assert len(queued(client, suspects_of("aaa"))) == len(queued(client, suspects_of("zzz"))) == 1
 
 
 # ---- R44 -----------------------------------------------------------------------------------------------
@@ -506,7 +509,7 @@ def test_recovery_tells_that_it_has_looked_only_once_the_lists_of_the_dead_were_
         recovery = cast(Any, made.recovery())
         for now in (1000.0, 1005.0, 1011.0, 1016.0):
             looked = await recovery.turn(now)
-            told.append((looked is True, bool(client.exists(QUEUE))))
+            told.append((looked is True, bool(client.exists(SUSPECTS))))
 
     run(server.url, work)
     assert told[-1] == (True, True)

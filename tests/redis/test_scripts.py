@@ -12,7 +12,7 @@ import redis
 from cogworkerd.locks import JobLocks
 from cogworkerd.outcome import SUCCESS, Kind, Outcome, Settlement
 from cogworkerd.store import scripts
-from cogworkerd.store.keys import Keys
+from cogworkerd.store.keys import Keys, suspects_of
 from cogworkerd.store.scripts import Burial, Call, Listed
 from tests.support import Server
 
@@ -406,6 +406,7 @@ def test_bury_due_files_an_entry_once(store: Store) -> None:
 
 DEAD_ONE = "gone:9:def"
 LIST = KEYS.inprogress(DEAD_ONE)
+SUSPECTS = KEYS.queue(suspects_of("default"))
 
 
 def listed(raw: bytes, queue: str = "default", jid: str = "j1") -> Listed:
@@ -414,7 +415,8 @@ def listed(raw: bytes, queue: str = "default", jid: str = "j1") -> Listed:
 
 
 def dead_daemon(store: Store, *jobs: bytes, age: float = 1000, present: bool = False) -> list[Listed]:
-    """A daemon with jobs on its list (first fetched first); what `recover` is told of them."""
+    """A ward with jobs on its list (first fetched first); what `recover` is told of them."""
+    store.client.sadd(KEYS.wards, DEAD_ONE)
     store.client.sadd(KEYS.inprogress_identities, DEAD_ONE)
     store.client.hset(KEYS.last_beat, DEAD_ONE, store.client.time()[0] - age)
     if present:
@@ -452,12 +454,12 @@ def test_recover_goes_by_presence_alone_without_a_readable_stamp(stamp: str | No
 def test_recover_keeps_the_order_and_forgets_the_identity(store: Store) -> None:
     """R38, R39, R43."""
     jobs = dead_daemon(store, b"first", b"second", b"third")
-    store.client.lpush(QUEUE, b"waits")
+    store.client.lpush(SUSPECTS, b"waits")
     assert store.run(recover(jobs)) == [b"forgotten", 3, 0, 0]
-    assert [store.client.rpop(QUEUE) for _ in range(4)] == [b"first", b"second", b"third", b"waits"]
+    assert [store.client.rpop(SUSPECTS) for _ in range(4)] == [b"first", b"second", b"third", b"waits"]
     assert not store.client.sismember(KEYS.inprogress_identities, DEAD_ONE)
     assert not store.client.hexists(KEYS.last_beat, DEAD_ONE)
-    assert store.client.sismember(KEYS.queues, "default")
+    assert store.client.sismember(KEYS.queues, suspects_of("default"))
     for name in ("first", "second", "third"):
         assert store.client.get(KEYS.orphanings(f"jid-{name}")) == b"1"
         assert 0 < store.client.ttl(KEYS.orphanings(f"jid-{name}")) <= 604_800
@@ -480,27 +482,27 @@ def test_recover_parks_a_job_that_is_over_the_limit(store: Store) -> None:
     store.client.set(KEYS.orphanings("jid-often"), 3)
     assert store.run(recover(jobs)) == [b"forgotten", 1, 1, 0]
     assert store.list(KEYS.repeat_orphans) == [b"often"]
-    assert store.list(QUEUE) == [b"once"]
+    assert store.list(SUSPECTS) == [b"once"]
 
 
 def test_recover_puts_a_job_whose_queue_cannot_be_written_to_the_back_and_goes_on(store: Store) -> None:
     """R38."""
     dead_daemon(store, b"odd", b"fine", b"last")
-    store.client.set(KEYS.queue("odd"), "no list")
+    store.client.set(KEYS.queue(suspects_of("odd")), "no list")
     jobs = [listed(b"last", "default", "l"), listed(b"fine", "default", "f"), listed(b"odd", "odd", "o")]
     assert store.run(recover(jobs)) == [b"left", 2, 0, 1]
     assert store.list(LIST) == [b"odd"]
-    assert [store.client.rpop(QUEUE) for _ in range(2)] == [b"fine", b"last"]
+    assert [store.client.rpop(SUSPECTS) for _ in range(2)] == [b"fine", b"last"]
     assert store.client.sismember(KEYS.inprogress_identities, DEAD_ONE)
     assert not store.client.exists(KEYS.orphanings("o"))
-    store.client.delete(KEYS.queue("odd"))
+    store.client.delete(KEYS.queue(suspects_of("odd")))
     assert store.run(recover([listed(b"odd", "odd", "o")])) == [b"forgotten", 1, 0, 0]
 
 
 def test_recover_moves_an_unwritable_job_out_of_the_way_of_a_batch(store: Store) -> None:
     """R38: the next pass reads the head of the list, and must meet the others there."""
     dead_daemon(store, b"old", b"odd")
-    store.client.set(KEYS.queue("odd"), "no list")
+    store.client.set(KEYS.queue(suspects_of("odd")), "no list")
     assert store.run(recover([listed(b"odd", "odd", "o")])) == [b"left", 0, 0, 2]
     assert store.list(LIST) == [b"old", b"odd"]
 
@@ -508,7 +510,7 @@ def test_recover_moves_an_unwritable_job_out_of_the_way_of_a_batch(store: Store)
 def test_recover_does_not_move_what_is_not_listed_any_more(store: Store) -> None:
     jobs = dead_daemon(store, b"a")
     assert store.run(recover([*jobs, listed(b"elsewhere", "default", "e")])) == [b"forgotten", 1, 0, 0]
-    assert store.list(QUEUE) == [b"a"]
+    assert store.list(SUSPECTS) == [b"a"]
 
 
 @pytest.mark.parametrize(("age", "state"), [(1000, b"forgotten"), (10, b"recovered")])
@@ -534,6 +536,34 @@ def test_bury_repeat_orphan_files_a_job_once_and_releases_what_it_held(store: St
     assert store.client.get(theirs) == b"j2"
     assert store.client.get(KEYS.failed) == b"1"
     assert store.list(KEYS.attempts("j1")) == [DEAD.attempt]
+
+
+def test_r39_the_death_of_a_daemon_that_is_no_ward_is_counted_for_none_of_its_jobs(store: Store) -> None:
+    """One of them may have killed it, and nobody knows which."""
+    jobs = dead_daemon(store, b"first", b"second")
+    store.client.srem(KEYS.wards, DEAD_ONE)
+    store.client.set(KEYS.orphanings("jid-first"), 3, ex=500)
+    assert store.run(recover(jobs)) == [b"forgotten", 2, 0, 0]
+    assert [store.client.rpop(SUSPECTS) for _ in range(2)] == [b"first", b"second"]
+    assert store.client.get(KEYS.orphanings("jid-first")) == b"3"
+    assert store.client.ttl(KEYS.orphanings("jid-first")) > 100
+    assert not store.client.exists(KEYS.orphanings("jid-second"), QUEUE)
+
+
+def test_recover_forgets_a_ward_with_its_identity(store: Store) -> None:
+    dead_daemon(store)
+    assert store.run(recover([])) == [b"forgotten", 0, 0, 0]
+    assert not store.client.exists(KEYS.wards)
+
+
+@pytest.mark.parametrize("wards", ["no set", None])
+def test_where_it_cannot_be_known_who_is_a_ward_nobody_is_counted(wards: str | None, store: Store) -> None:
+    jobs = dead_daemon(store, b"a")
+    store.client.delete(KEYS.wards)
+    if wards:
+        store.client.set(KEYS.wards, wards)
+    assert store.run(recover(jobs)) == [b"forgotten", 1, 0, 0]
+    assert not store.client.exists(KEYS.orphanings("jid-a"))
 
 
 # ---- farewell -------------------------------------------------------------------------------------------

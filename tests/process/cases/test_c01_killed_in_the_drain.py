@@ -16,7 +16,7 @@ from tests.support import PATIENCE, Client, Daemon, eventually, push_raw
 Start = Callable[..., Daemon]
 
 LISTED = """
-local count = redis.call('LLEN', 'cogworker:queue:default')
+local count = redis.call('LLEN', 'cogworker:queue:default') + redis.call('LLEN', 'cogworker:queue:x:suspects:default')
 for _, key in ipairs(redis.call('KEYS', 'cogworker:inprogress:*')) do count = count + redis.call('LLEN', key) end
 return count
 """

@@ -44,7 +44,7 @@ def test_c17_a_server_without_lmove_is_used_with_basic_fetch(
     with server.client() as client:
         do_fifty(client, witness)
         assert presence(client)["fetch"] == "basic"
-        assert client.get("cogworker:stats:processed") == str(JOBS)
+        eventually(lambda: client.get("cogworker:stats:processed") == str(JOBS))
         assert client.keys("cogworker:inprogress*") == []
     assert len(running.lines("fetch.basic")) == 1
     assert running.stop() == 0
