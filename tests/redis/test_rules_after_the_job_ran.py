@@ -187,7 +187,7 @@ def test_a_job_that_cannot_be_given_back_stays_listed_until_it_can(server: Serve
 
 
 def test_a_job_that_was_never_given_back_is_recovered_by_others(server: Server, client: Client) -> None:
-    """R25: it is still listed when its daemon is gone; whoever recovers that list puts it among its queue's suspects."""
+    """R25: it is still listed when its daemon is gone; whoever recovers that list puts it among the suspects."""
     gone = "elsewhere:2:bbbbbbbbbbbb"
     raw = json.dumps({"class": "a", "jid": "j1", "queue": "mail"})
     client.lpush(KEYS.inprogress(gone), raw)
