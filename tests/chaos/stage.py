@@ -238,7 +238,9 @@ class Stage:
         if not self._watch.all_over():
             self._succeed()
         killed = self._strike is not None and self._strike.victim == SUPERVISOR and bool(self._struck())
-        self._check_end(tested, -9 if killed else 0)
+        # A ward has a supervisor of its own, which may have been the one that was struck.
+        in_ward = killed and tested.status == 0 and '"event":"ward.opened"' in tested.text()
+        self._check_end(tested, -9 if killed and not in_ward else 0)
         self._watch.look()
 
     def _succeed(self) -> None:
@@ -246,6 +248,7 @@ class Stage:
         if self._tested.status == 0:
             self._let_time_pass()
         successor = self._successor = self._start(self._url, Plan(self._folder.name), "log of the successor")
+        self._watch.until(lambda: successor.exited or successor.is_ready(), READY_WITHIN, "the successor is ready")
         self._watch.until(lambda: successor.exited or self._at_rest(), REST_WITHIN, "rest with the successor")
         successor.terminate()
         self._watch.until(lambda: successor.exited, EXIT_WITHIN, "exit of the successor")
