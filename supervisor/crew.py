@@ -161,6 +161,14 @@ class Crew:
             self._resume_reading(slot)
         self.look_for_deaths()
 
+    def let_go(self) -> None:
+        """Fork, read and reap no more: another program is to go on with these children."""
+        self.close()
+        for slot in self.slots:
+            self._pause_reading(slot)
+        self._reading.update(slot.number for slot in self.slots)  # so that no timer resumes it
+        self.read_all()
+
     def retire(self) -> None:
         """There are fewer slots now: ask those that are too many to leave after their job."""
         for slot in self.alive:

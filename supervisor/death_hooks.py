@@ -37,6 +37,7 @@ class DeathHooks:
         self._uncounted: list[bytes] = []
         self._waiting: deque[tuple[bytes, int]] = deque()
         self._calling = False
+        self._held = False
         self._came = asyncio.Event()
         self._deadline = 0.0
 
@@ -49,11 +50,6 @@ class DeathHooks:
     def uncounted(self) -> list[bytes]:
         """The entries of which it is not known yet which hooks they have."""
         return list(self._uncounted)
-
-    @property
-    def calling(self) -> bool:
-        """One is being called now."""
-        return self._calling
 
     def restore(self, waiting: Iterable[tuple[bytes, int]], uncounted: Iterable[bytes]) -> None:
         """Take over what was still to be called."""
@@ -88,6 +84,17 @@ class DeathHooks:
             self._came.clear()
             await self._call_all(lambda: HOOK_LIMIT)
 
+    async def hold(self) -> None:
+        """Begin no more, and wait for the end of the one that is under way."""
+        self._held = True
+        while self._calling:
+            await asyncio.sleep(_LOOK_EVERY)
+
+    def release(self) -> None:
+        """Go on after a `hold`."""
+        self._held = False
+        self._came.set()
+
     async def calm(self) -> None:
         """The daemon stops: wait for those that are under way or wait, for two seconds from the first call on."""
         self._deadline = self._deadline or time.monotonic() + _AT_THE_END
@@ -100,7 +107,7 @@ class DeathHooks:
         await self._call_all(lambda: self._deadline - time.monotonic())
 
     async def _call_all(self, limit: Callable[[], float]) -> None:
-        while self._waiting:
+        while self._waiting and not self._held:
             entry, number = self._waiting.popleft()
             if limit() <= 0:
                 self._lost(entry, "the daemon has stopped")

@@ -40,12 +40,14 @@ class Handover:
 
     Attributes:
         bound: settings that running jobs are bound to.
-        app_settings: what the app said in its own place, should the new one not be importable after all.
+        app_settings: what the app said in its own place, should the new one not be importable after all; pickled, since
+            its values may be of types of the app, which is not imported yet.
         page, life: descriptors.
         slots: their states.
         look, unclear: of the reconciler.
         retake: of the lock keeper.
         hooks: death hooks to be called: entry and number; `uncounted`: entries whose hooks are not known yet.
+        slots_done: the newest slot that is done with, for each periodic entry that is looked after.
         private: the embedded server, if there is one.
         ward: pid of the daemon for suspects.
         registry: what the app held, as far as it is known.
@@ -55,7 +57,7 @@ class Handover:
     identity: str
     started_at: float
     bound: Mapping[str, str]
-    app_settings: Mapping[str, Any]
+    app_settings: bytes
     page: int
     life: int | None
     slots: list[dict[str, Any]]
@@ -70,6 +72,7 @@ class Handover:
     clocks: dict[int, Clock]
     waiting: Waiting
     private: EmbeddedServer | None = None
+    slots_done: Mapping[str, int] = field(default_factory=dict)
     registry: bytes | None = None
     ward: int | None = None
     why: str = ""
@@ -108,6 +111,17 @@ class Handover:
         assert isinstance(found, Handover)
         return found
 
+    def settings_of_app(self) -> dict[str, Any]:
+        """What the app of the program before this one said.
+
+        Raises:
+            HandoverError: it was of types that there are no more.
+        """
+        try:
+            return dict(pickle.loads(self.app_settings))
+        except Exception as error:
+            raise HandoverError(f"the settings of the app before cannot be read ({type(error).__name__})")
+
     def check(self, settings: Settings) -> None:
         """Whether a program with these settings can take over.
 
@@ -139,3 +153,11 @@ class Handover:
 def bound_to(settings: Settings) -> dict[str, str]:
     """The settings that the jobs at hand are bound to. Passwords may change."""
     return {"redis_url": settings.server().masked, "namespace": settings.namespace, "fetch": settings.fetch}
+
+
+def pickled(values: Mapping[str, Any]) -> bytes:
+    """Values that anybody may have made; empty where one of them cannot be pickled."""
+    try:
+        return pickle.dumps(dict(values))
+    except Exception:
+        return b""

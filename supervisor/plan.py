@@ -29,6 +29,7 @@ class Plan:
         early: signals that came before the supervisor could handle them; it may grow until then.
         origin: how the program was started; None: it cannot be started anew.
         app_settings: what the app says of its settings.
+        broken: the app could not be imported, and is left to each child: the children that are there stay.
         ward: run suspects, and leave when there are none.
         handover: what an earlier program of this process has left.
     """
@@ -47,3 +48,4 @@ class Plan:
     app_settings: Mapping[str, Any] = field(default_factory=dict)
     handover: Handover | None = None
     ward: bool = False
+    broken: bool = False

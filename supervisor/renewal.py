@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from cogworkerd import events
 from cogworkerd.log import Log
@@ -22,8 +22,8 @@ from .origin import CHECK, HANDOVER, Origin
 from .systemd import Notifier
 from .tasks import Tasks
 
-FIT = "cogworkerd: fit to follow"
-"""What the process that tries the new code says at its end. Its exit status alone says little: the code may exit."""
+FIT = b"fit to follow"
+"""What the process that tries the new code writes at its end. Its exit status alone says little: the code may exit."""
 
 _SAYS = "cogworkerd: "
 _LOOK_EVERY = 0.02
@@ -38,6 +38,8 @@ class Renewal:
         limit: seconds that a try may take.
         spared: pids whose exit statuses nobody else takes.
         preview: what would be handed over now.
+        calm: waits until no code of the application is cut off by an end of this program; False: nobody leaves now.
+        resume: called where nobody leaves after all.
         leave: called once the new code was found fit, with the reason that was given for it.
     """
 
@@ -50,6 +52,8 @@ class Renewal:
         log: Log,
         manager: Notifier,
         preview: Callable[[], Handover],
+        calm: Callable[[], Awaitable[None]],
+        resume: Callable[[], None],
         leave: Callable[[str], None],
     ) -> None:
         self._origin = origin
@@ -59,6 +63,8 @@ class Renewal:
         self._log = log
         self._manager = manager
         self._preview = preview
+        self._calm = calm
+        self._resume = resume
         self._leave = leave
         self._running: asyncio.Task[None] | None = None
         self._again = False
@@ -81,40 +87,53 @@ class Renewal:
         while again:
             self._again = False
             problem = await self._problem()
-            again = self._again
+            if not problem:
+                await self._calm()
+            again = self._again  # also what came while we waited is tried first
         if problem:
             self._log.emit(events.RENEWAL_REFUSED, reason=problem)
             self._manager.ready()
+            self._resume()
         else:
             self._leave(why)
 
     async def _problem(self) -> str:
         """Why the new code cannot follow; "" if it can."""
-        handover, output = self._preview().write(), os.memfd_create("cogworkerd-check", os.MFD_CLOEXEC)
         try:
-            process = subprocess.Popen(
-                self._origin.command,
-                env={**self._origin.environment, CHECK: str(os.getpid()), HANDOVER: str(handover)},
-                cwd=self._origin.folder,
-                umask=self._origin.umask,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                pass_fds=(handover,),
-                process_group=0,
-            )
-            self._spared.add(process.pid)
-            try:
-                status = await self._status(process)
-            finally:
-                _end(process)
-                self._spared.discard(process.pid)
-            return _verdict(status, os.pread(output, _MOST_OUTPUT, 0), self._limit)
+            with contextlib.ExitStack() as files:
+                return await self._try_in_a_process(files)
         except OSError as error:
             return f"{error.filename or self._origin.command[0]}: {error.strerror}"
+
+    async def _try_in_a_process(self, files: contextlib.ExitStack) -> str:
+        def opened(fd: int) -> int:
+            files.callback(os.close, fd)
+            return fd
+
+        handover = opened(self._preview().write())
+        output = opened(os.memfd_create("cogworkerd-output", os.MFD_CLOEXEC))
+        word = opened(os.memfd_create("cogworkerd-word", os.MFD_CLOEXEC))
+        process = subprocess.Popen(
+            self._origin.command,
+            env={**self._origin.environment, CHECK: f"{os.getpid()} {word}", HANDOVER: str(handover)},
+            cwd=self._origin.folder,
+            umask=self._origin.umask,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=(handover, word),
+            process_group=0,
+        )
+        self._spared.add(process.pid)
+        try:
+            status = await self._status(process)
         finally:
-            os.close(handover)
-            os.close(output)
+            _end(process)
+            self._spared.discard(process.pid)
+        if os.pread(word, len(FIT) + 1, 0) == FIT:
+            return ""
+        end = os.fstat(output).st_size
+        return _reason(status, os.pread(output, _MOST_OUTPUT, max(0, end - _MOST_OUTPUT)), self._limit)
 
     async def _status(self, process: subprocess.Popen[bytes]) -> int | None:
         """Its exit status; None: it takes too long."""
@@ -131,14 +150,14 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _verdict(status: int | None, output: bytes, limit: float) -> str:
+def _reason(status: int | None, output: bytes, limit: float) -> str:
+    """Why a process was not fit, in one line."""
     lines = [line.strip() for line in output.decode("utf-8", "replace").splitlines() if line.strip()]
     if status is None:
         return f"the new code was not ready after {limit:g} s"
-    if status == 0 and lines and lines[-1] == FIT:
-        return ""
     said = [number for number, line in enumerate(lines) if line.startswith(_SAYS)]
-    told = lines[said[-1] :] if said else lines[-1:]
+    if said and status > 0:
+        return printable(" | ".join(lines[said[-1] :]).removeprefix(_SAYS), _LONGEST_REASON)
     how = f"exit status {status}" if status >= 0 else f"signal {-status}"
-    reason = " | ".join(told).removeprefix(_SAYS) or f"the process that tried it ended with {how} and said nothing"
-    return printable(reason, _LONGEST_REASON)
+    last = f": {lines[-1]}" if lines else ", and said nothing"
+    return printable(f"the process that tried the new code ended with {how}{last}", _LONGEST_REASON)

@@ -62,13 +62,14 @@ class Roll:
         self._manager.ready()
 
     def _least_at_work(self, slots: list[Slot]) -> Slot:
-        """An idle one, else the one with the youngest job: one of an hour must not keep the other slots waiting."""
+        """One that was told before, since it goes down whenever its job ends; then an idle one, then the one with the
+        youngest job: one of an hour must not keep the other slots waiting."""
 
-        def started_at(slot: Slot) -> float:
+        def rank(slot: Slot) -> tuple[bool, float]:
             record = self._crew.ledger.slots.get(slot.number)
-            return record.started_at if record is not None and record.busy else math.inf
+            return slot.told, record.started_at if record is not None and record.busy else math.inf
 
-        return max(slots, key=started_at)
+        return max(slots, key=rank)
 
     async def _replace(self, slot: Slot) -> None:
         old = slot.pid

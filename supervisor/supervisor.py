@@ -32,13 +32,13 @@ from .crew import Crew, Hooks, freeze, slots_for
 from .cron_push import CronPush
 from .dead_limit import TRIM_EVERY, DeadLimit
 from .death import parent_death_signal
-from .death_hooks import HOOK_LIMIT, DeathHooks
+from .death_hooks import DeathHooks
 from .deferred import DeferredReleases
 from .dossier import Dossier
 from .errand import Errands, Means
 from .farewell import drain, say_farewell
 from .fetch_mode import what_is_missing
-from .handover import Handover, bound_to
+from .handover import Handover, bound_to, pickled
 from .heartbeat import BEAT_EVERY, Heartbeat
 from .host import SignOfLife, machine, new_identity
 from .interruptions import LOOK_EVERY, Interruptions
@@ -158,16 +158,19 @@ class Supervisor:
         self._roll.cancel()
         if self._renewal is not None:
             self._renewal.cancel()
-        await self._until_errands_are_done()
         if self._phase not in STOPPING:
             await self._come_to_rest()
             if await self._is_there_no_stop():
+                self._crew.let_go()
                 handover = self._handover()
                 self._life.leave_open()
                 # The import is to come. The try has made it within boot_timeout.
                 self._manager.hold_watchdog(self._settings.boot_timeout + _EXTENSION)
                 await self._close_connections()
                 return handover
+            self._hooks.release()
+            self._start_coroutines()  # a drain has timeouts and beats
+            self._interruptions.go_on({})
         return await self._stop_in_order()
 
     async def _stop_in_order(self) -> int:
@@ -261,8 +264,8 @@ class Supervisor:
         self._errands = Errands(self._loop, self._means(inherited, kept), self._log)
         self._tries: set[int] = set()
         self._crew.spared = self._further_pids
-        self._renewal = self._make_renewal(self._plan.origin) if self._plan.origin is not None else None
         self._hooks = DeathHooks(self._errands, self._hooks_for, self._log)
+        self._renewal = self._make_renewal(self._plan.origin) if self._plan.origin is not None else None
         push = CronPush(
             self._link,
             self._server,
@@ -312,6 +315,8 @@ class Supervisor:
             self._log,
             self._manager,
             self._handover,
+            self._until_errands_are_done,
+            self._hooks.release,
             self._leave_for_new_code,
         )
 
@@ -423,6 +428,7 @@ class Supervisor:
         self._deferred.restore(before.deferred)
         self._recorder.recording.restore(before.waiting)
         self._hooks.restore(before.hooks, before.uncounted)
+        self._ticker.restore(before.slots_done)
         self._interruptions.go_on(before.clocks)
         self._crew.adopt()
         self._manager.release_watchdog()
@@ -440,9 +446,11 @@ class Supervisor:
         self._leave_asked.set()
 
     async def _until_errands_are_done(self) -> None:
-        """Code of the application that would be cut off."""
-        limit = time.monotonic() + HOOK_LIMIT
-        while (self._errands.pids or self._hooks.calling) and time.monotonic() < limit and self._phase not in STOPPING:
+        """Code of the application that would be cut off. No death hook is begun any more; pushes of client middleware
+        take as long as they take, within reason."""
+        await self._hooks.hold()
+        limit = time.monotonic() + _REST_WITHIN
+        while self._errands.pids and time.monotonic() < limit:
             await asyncio.sleep(_REST_LOOK)
 
     async def _come_to_rest(self) -> None:
@@ -473,7 +481,7 @@ class Supervisor:
             identity=self._identity,
             started_at=self._started_at,
             bound=bound_to(self._settings),
-            app_settings=self._plan.app_settings,
+            app_settings=pickled(self._plan.app_settings),
             page=self._page.fd,
             life=self._life.fd,
             slots=[slot.state() for slot in self._crew.slots],
@@ -485,6 +493,7 @@ class Supervisor:
             deferred=self._deferred.waiting,
             hooks=self._hooks.waiting,
             uncounted=self._hooks.uncounted,
+            slots_done=self._ticker.done,
             clocks=self._interruptions.clocks,
             waiting=self._recorder.recording.waiting,
             private=self._plan.private,
@@ -554,6 +563,14 @@ class Supervisor:
             self._phase = Phase.QUIET if self._page.quiet else Phase.RUNNING
         self._loop.add_signal_handler(signal.SIGCHLD, self._crew.look_for_deaths)
         self._crew.open()
+        self._start_coroutines()
+        if not self._crew.all_ready:
+            self._tasks.spawn(self._tell_when_ready(), "ready")
+        if self._plan.handover is not None:
+            self._go_on_with(self._plan.handover)
+        self._show_title()
+
+    def _start_coroutines(self) -> None:
         self._keep_up("heartbeat", self._beat, BEAT_EVERY)
         self._keep_up("publish", self._heartbeat.publish, 1.0)
         self._keep_up("timeouts", self._interruptions.look, LOOK_EVERY)
@@ -563,8 +580,6 @@ class Supervisor:
         self._tasks.spawn(self._poller.keep(lambda: self._phase is Phase.RUNNING and not self._plan.ward), "poller")
         if self._manager.watchdog:
             self._keep_up("watchdog", self._feed_watchdog, self._manager.watchdog / 3)
-        if self._plan.handover is None:
-            self._tasks.spawn(self._tell_when_ready(), "ready")
         self._tasks.spawn(self._guard.keep(self._guard_soon, self._keys_moved), "key guard")
         self._tasks.spawn(self._hooks.keep(), "death hooks")
         self._tasks.spawn(self._remote.listen(), "remote control")
@@ -573,9 +588,6 @@ class Supervisor:
             self._keep_up("suspects", self._leave_if_nobody_is_suspected, _SWEEP_EVERY)
         else:
             self._look_after_the_fleet()
-        if self._plan.handover is not None:
-            self._go_on_with(self._plan.handover)
-        self._show_title()
 
     def _look_after_the_fleet(self) -> None:
         """What any daemon may do, and one has to."""
@@ -592,7 +604,8 @@ class Supervisor:
         if self._page.quiet:
             self._quieten()
         self._crew.retire()
-        self._roll.begin(before.why, as_reload=False)
+        if not self._plan.broken:
+            self._roll.begin(before.why, as_reload=False)
 
     def _hang_bells(self, but: Collection[str] = ()) -> None:
         """A bell for each queue, but for those that have one."""

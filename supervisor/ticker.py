@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -76,8 +76,21 @@ class Ticker:
         self._prune = prune
         self._entries: list[Entry] = []
         self._watching: list[asyncio.Task[None]] = []
+        self._watches: list[_Watch] = []
+        self._done: dict[str, int] = {}
         self._open = asyncio.Event()
         self._at_once = asyncio.Semaphore(_AT_ONCE)
+
+    @property
+    def done(self) -> dict[str, int]:
+        """The newest slot that is done with, for each entry that is looked after."""
+        return {watch.entry.pjid: watch.done for watch in self._watches if watch.done is not None}
+
+    def restore(self, done: Mapping[str, int]) -> None:
+        """Go on where another program of this process was: no time has passed that a policy could let go."""
+        self._done.update(done)
+        if done:
+            self.open()
 
     def open(self) -> None:
         """The first recovery pass that really looked is over: jobs of dead daemons have their locks again."""
@@ -88,6 +101,8 @@ class Ticker:
         self._entries = entries
         for task in self._watching:
             task.cancel()
+        self._done.update(self.done)
+        self._watches = []
         self._watching = [self._tasks.spawn(self._keep(entry), f"periodic {entry.job}") for entry in entries]
         if entries:
             self._watching.append(self._tasks.spawn(self._publish_for_ever(), "periodic schedule"))
@@ -136,7 +151,8 @@ class Ticker:
 
     async def _keep(self, entry: Entry) -> NoReturn:
         await self._open.wait()
-        watch = _Watch(entry)
+        watch = _Watch(entry, done=self._done.get(entry.pjid))
+        self._watches.append(watch)
         while True:
             try:
                 pause = await self._turn(watch)

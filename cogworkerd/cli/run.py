@@ -116,7 +116,7 @@ def _start(
     except AppImportError as error:
         if handover is None:
             raise
-        broken, app, app_layer = str(error), None, Layer(APP_LAYER, handover.app_settings)
+        broken, app, app_layer = str(error), None, Layer(APP_LAYER, handover.settings_of_app())
     before = handover or ward
     private = before.private if before is not None else None
     if private is None and arguments.embedded is not None:
@@ -197,6 +197,7 @@ def _supervise(
         origin=origin,
         app_settings=dict(app_layer.values),
         handover=handover,
+        broken=bool(broken),
         ward=ward is not None,
     )
     try:
@@ -268,15 +269,16 @@ def _check(arguments: argparse.Namespace) -> int:
     from cogworkerd.supervisor.renewal import FIT
 
     setproctitle("cogworkerd:check")
-    if not _dies_with(int(os.environ.pop(CHECK))):
+    parent, word = map(int, os.environ.pop(CHECK).split())
+    if not _dies_with(parent):
         return EXIT_FAILED
     handover = Handover.read(int(os.environ.pop(HANDOVER)))
     app = loader(arguments.app, arguments.app_dir)()
     found = options.effective(arguments, app.layer, _private_layer(handover.private))
     handover.check(found.settings)
     _make_usable(app, found.settings)
-    print(FIT)
-    return 0
+    os.write(word, FIT)
+    os._exit(0)  # what the application does at an exit is of no use here, and may take its time
 
 
 def _make_usable(app: App, settings: Settings) -> None:
