@@ -45,6 +45,7 @@ class Handover:
         page, life: descriptors.
         slots: their states.
         look, unclear: of the reconciler.
+        in_order: every child so far has left as it was asked to.
         retake: of the lock keeper.
         hooks: death hooks to be called: entry and number; `uncounted`: entries whose hooks are not known yet.
         slots_done: the newest slot that is done with, for each periodic entry that is looked after.
@@ -65,6 +66,7 @@ class Handover:
     reliable: bool
     look: int
     unclear: bool
+    in_order: bool
     retake: bool
     deferred: list[Unreleased]
     hooks: list[tuple[bytes, int]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from cogworkerd import events
 from cogworkerd.log import Log
@@ -28,12 +28,13 @@ class Roll:
         self._running: asyncio.Task[None] | None = None
         self._again = False
 
-    def begin(self, why: str, as_reload: bool = True) -> None:
+    def begin(self, why: str, as_reload: bool = True, only: Collection[int] | None = None) -> None:
         """Start a roll, or remember it.
 
         Args:
             why: the signal or order that asks for it.
             as_reload: the service manager is told that the daemon reloads, until every child was replaced.
+            only: numbers of the slots whose children are replaced; default: all.
         """
         if self._running is not None and not self._running.done():
             self._again = True
@@ -41,18 +42,19 @@ class Roll:
         self._log.emit(events.ROLL_STARTED, signal=why)
         if as_reload:
             self._manager.reloading()
-        self._running = self._tasks.spawn(self._roll(), "roll")
+        self._running = self._tasks.spawn(self._roll(only), "roll")
 
     def cancel(self) -> None:
         if self._running is not None:
             self._running.cancel()
 
-    async def _roll(self) -> None:
+    async def _roll(self, only: Collection[int] | None) -> None:
         again = True
         while again:
             self._again = False
             await self._until(lambda: self._crew.all_ready)  # one that is down already counts
-            left = [slot for slot in self._crew.slots if not slot.retired]
+            left = [slot for slot in self._crew.slots if not slot.retired and (only is None or slot.number in only)]
+            only = None
             while left:
                 slot = self._least_at_work(left)
                 left.remove(slot)

@@ -110,6 +110,7 @@ class Supervisor:
         self._reliable = plan.settings.fetch == "reliable"
         self._deadline = 0.0
         self._renewal_asked_by = ""
+        self._adopted: set[int] = set()
         self._resuming: asyncio.TimerHandle | None = None
 
     def run(self) -> int | Handover:
@@ -431,6 +432,8 @@ class Supervisor:
         self._ticker.restore(before.slots_done)
         self._interruptions.go_on(before.clocks)
         self._crew.adopt()
+        self._crew.left_in_order = before.in_order and self._crew.left_in_order
+        self._adopted = {slot.number for slot in self._crew.alive}
         self._manager.release_watchdog()
         self._manager.ready()
         self._log.emit(
@@ -438,7 +441,7 @@ class Supervisor:
             version=cogworkerd.__version__,
             python=platform.python_version(),
             slots=self._plan.concurrency,
-            adopted=len(self._crew.alive),
+            adopted=len(self._adopted),
         )
 
     def _leave_for_new_code(self, why: str) -> None:
@@ -489,6 +492,7 @@ class Supervisor:
             reliable=self._reliable,
             look=self._reconciler.look,
             unclear=self._reconciler.unclear,
+            in_order=self._crew.left_in_order,
             retake=self._lock_keeper.retake,
             deferred=self._deferred.waiting,
             hooks=self._hooks.waiting,
@@ -605,7 +609,7 @@ class Supervisor:
             self._quieten()
         self._crew.retire()
         if not self._plan.broken:
-            self._roll.begin(before.why, as_reload=False)
+            self._roll.begin(before.why, as_reload=False, only=self._adopted)
 
     def _hang_bells(self, but: Collection[str] = ()) -> None:
         """A bell for each queue, but for those that have one."""

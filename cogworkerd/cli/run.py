@@ -322,8 +322,9 @@ def _start_anew_without_preload(
         origin.start_again(**off)
     else:
         signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
-        for number in early.received:
-            os.kill(os.getpid(), number)  # it waits for the next program
+        while early.received:
+            # To this thread, where it waits for the next program: one of the app's would take it, and it would be gone.
+            signal.pthread_kill(threading.get_ident(), early.received.pop(0))
         _become(origin, handover, handover.write(), **off)
 
 

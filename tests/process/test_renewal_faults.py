@@ -31,11 +31,6 @@ pytestmark = pytest.mark.timeout(180)
 Start = Callable[..., Daemon]
 
 
-def faulty(reason: str) -> pytest.MarkDecorator:
-    """What the daemon does not do yet."""
-    return pytest.mark.xfail(strict=True, reason=reason, raises=AssertionError)
-
-
 CODE = """
 import os, signal, sys, time, redis, setproctitle
 from pathlib import Path
@@ -229,12 +224,9 @@ BROKEN = {
 }
 
 
-_CAUSE = faulty("what was printed hides how the process ended")
-
-
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param(kind, marks=_CAUSE) if kind in ("hard exit after a word", "a crash") else kind for kind in BROKEN],
+    list(BROKEN),
 )
 def test_code_that_cannot_follow_is_refused(
     kind: str, deployed: Start, folder: Folder, client: Client, witness: Client
@@ -322,7 +314,6 @@ TALKATIVE = {
 }
 
 
-@faulty("its word is looked for in what the app prints, and its interpreter is left to end")
 @pytest.mark.parametrize("kind", TALKATIVE)
 def test_code_that_a_daemon_can_start_with_can_also_follow(
     kind: str, deployed: Start, folder: Folder, client: Client, witness: Client
@@ -341,7 +332,6 @@ def test_code_that_a_daemon_can_start_with_can_also_follow(
     assert running.stop() == 0
 
 
-@faulty("pickled settings need the app's modules before they are on the path")
 def test_settings_of_the_apps_own_types_can_be_handed_over(
     deployed: Start, folder: Folder, client: Client, witness: Client
 ) -> None:
@@ -359,7 +349,6 @@ def test_settings_of_the_apps_own_types_can_be_handed_over(
     in_order(running, client, 1)
 
 
-@faulty("an OSError of memfd_create ends the daemon")
 def test_without_a_free_descriptor_all_stays_as_it_was(deployed: Start, client: Client, witness: Client) -> None:
     running = deployed("-c", "1")
     push_raw(client, "work", 1)
@@ -682,7 +671,6 @@ def test_a_stop_while_the_new_program_starts(
     _stop_at_the_import(f"os.kill(os.getpid(), signal.{name})\n", deployed, folder, client, witness)
 
 
-@faulty("a thread of the app takes the stop that is meant for the next program")
 def test_a_stop_while_the_new_program_turns_preload_off(
     deployed: Start, folder: Folder, client: Client, witness: Client
 ) -> None:
@@ -797,11 +785,10 @@ def test_in_the_middle_of_a_roll_that_waits_for_a_long_job(
     in_order(running, client, 2)
 
 
-@faulty("a new roll knows nothing of a slot that was told already")
 def test_no_second_slot_goes_down_where_a_roll_before_has_told_one(
     deployed: Start, folder: Folder, client: Client, witness: Client
 ) -> None:
-    """The first roll has told the slot with the long job; its job ends while the second roll replaces the other one."""
+    """The first roll has told the slot with the long job, which may go down at any moment: the second waits for it."""
     slow = "@app.on_child_start\ndef slow():\n    time.sleep(1.5)\n"
     folder.deploy(1, more=slow)
     running = deployed("-c", "2")
@@ -815,7 +802,8 @@ def test_no_second_slot_goes_down_where_a_roll_before_has_told_one(
     folder.deploy(2, more=slow)
     running.signal(signal.SIGUSR2)
     came(running, "renewal.done")
-    came(running, "child.left", left + 1)
+    eventually(lambda: len(running.lines("roll.started")) == 2)
+    assert len(running.lines("child.left")) == left
     go(witness, 1)
     renewed(running)
     ended(witness, 1)
@@ -824,7 +812,6 @@ def test_no_second_slot_goes_down_where_a_roll_before_has_told_one(
     in_order(running, client, 1)
 
 
-@faulty("the coroutines have ended: no timeout, no beat during the drain")
 def test_a_stop_while_it_comes_to_rest_drains_as_any_stop(
     deployed: Start, folder: Folder, client: Client, witness: Client
 ) -> None:
@@ -849,7 +836,6 @@ def test_a_stop_while_it_comes_to_rest_drains_as_any_stop(
     assert client.zcard("cogworker:dead") == 1
 
 
-@faulty("the recorder's runs are copied before the last reports are read")
 def test_reports_while_it_leaves_are_not_lost(deployed: Start, folder: Folder, client: Client, witness: Client) -> None:
     """Hanging up takes a while; what children say meanwhile counts."""
     slow = (
@@ -876,7 +862,6 @@ def test_reports_while_it_leaves_are_not_lost(deployed: Start, folder: Folder, c
     in_order(running, client, pushed)
 
 
-@faulty("a slot's state is copied before the last reports are read")
 def test_a_child_that_says_hello_while_it_leaves_is_known_as_ready(
     deployed: Start, folder: Folder, client: Client, witness: Client
 ) -> None:
@@ -906,7 +891,6 @@ def test_a_child_that_says_hello_while_it_leaves_is_known_as_ready(
     running.clean_log()
 
 
-@faulty("a try that comes while errands end cannot hold the exec back")
 def test_code_that_was_refused_last_is_not_what_runs(
     deployed: Start, folder: Folder, client: Client, witness: Client
 ) -> None:
@@ -1163,7 +1147,6 @@ def test_an_interpreter_behind_a_link(
 # ---- hooks, boots, the service manager ------------------------------------------------------------------
 
 
-@faulty("waiting hooks go on being begun until the time is over")
 def test_death_hooks_that_wait_are_not_cut_off(
     deployed: Start, folder: Folder, client: Client, witness: Client
 ) -> None:
@@ -1194,7 +1177,6 @@ def test_death_hooks_that_wait_are_not_cut_off(
     assert running.stop() == 0
 
 
-@faulty("the new program never says that it is ready")
 def test_a_renewal_during_the_boot_says_ready_all_the_same(
     deployed: Start, daemon: Start, folder: Folder, client: Client, witness: Client
 ) -> None:
@@ -1329,7 +1311,6 @@ def test_what_an_import_changes_does_not_reach_the_next_program(
     assert running.stop() == 0
 
 
-@faulty("the roll replaces the only child by one that cannot start")
 def test_a_program_that_cannot_be_imported_any_more_with_a_single_slot(
     deployed: Start, folder: Folder, client: Client, witness: Client
 ) -> None:
@@ -1344,7 +1325,7 @@ def test_a_program_that_cannot_be_imported_any_more_with_a_single_slot(
     assert running.stop() == 0
 
 
-@pytest.mark.parametrize("catch_up", ["latest", pytest.param("none", marks=faulty("a slot due meanwhile is let go"))])
+@pytest.mark.parametrize("catch_up", ["latest", "none"])
 def test_a_periodic_slot_that_comes_while_the_new_program_starts_is_fired(
     catch_up: str, deployed: Start, folder: Folder, client: Client, witness: Client
 ) -> None:
