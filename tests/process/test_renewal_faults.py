@@ -894,7 +894,7 @@ def test_a_child_that_says_hello_while_it_leaves_is_known_as_ready(
 def test_code_that_was_refused_last_is_not_what_runs(
     deployed: Start, folder: Folder, client: Client, witness: Client
 ) -> None:
-    """Good code was found fit and waits for the end of a death hook; broken code comes and is refused meanwhile."""
+    """Good code was found fit and waits for the end of a death hook; broken code comes meanwhile, and is tried, too."""
     hook = (
         "@app.on_death\ndef slow_hook(job, error):\n"
         "    witness.set('t:hook', 1)\n"
@@ -917,8 +917,8 @@ def test_code_that_was_refused_last_is_not_what_runs(
     folder.write("import nowhere_to_be_found\n")
     running.signal(signal.SIGUSR2)
     came(running, "renewal.started", 2)
-    assert "nowhere_to_be_found" in refused(running)
     witness.set("t:hook:go", 1)
+    assert "nowhere_to_be_found" in refused(running)
     never(lambda: running.lines("renewal.without_app"), 4)
     assert running.stop() == 0
 
