@@ -169,12 +169,12 @@ class Supervisor:
                 self._manager.hold_watchdog(self._settings.boot_timeout + _EXTENSION)
                 await self._close_connections()
                 return handover
-            self._hooks.release()
             self._start_coroutines()  # a drain has timeouts and beats
             self._interruptions.go_on({})
         return await self._stop_in_order()
 
     async def _stop_in_order(self) -> int:
+        self._hooks.release()  # a try of new code may have held them
         await drain(self._crew, self._deadline, self._stop_now, self._begin_killing, self._interruptions.stop_all)
         if self._ward is not None:
             await self._ward.end(self._deadline + _WARD_LEAVES_WITHIN)

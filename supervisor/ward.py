@@ -30,6 +30,7 @@ from .systemd import VARIABLES
 
 _LOOK_EVERY = 0.02
 _AFTER_KILL = 2.0
+_BACKOFF_MOST = 60.0
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Ward:
         private: the embedded server, if there is one.
         queues: what this daemon reads, with weights.
         paused: gives the names of the paused queues.
-        died: called when a ward has died: what it ran can be taken back.
+        died: called when a ward was killed: what it ran can be taken back.
         pid: of one that an earlier program of this process has started.
     """
 
@@ -98,6 +99,8 @@ class Ward:
         self._died = died
         self._log = log
         self._shown: tuple[str, ...] = ()
+        self._failures = 0
+        self._not_before = 0.0
         self.pid = pid
 
     async def open_if_needed(self) -> None:
@@ -108,7 +111,7 @@ class Ward:
         """
         self.look()
         read = [(name, weight) for name, weight in self._queues() if name not in self._paused()]
-        if self.pid is not None or not read:
+        if self.pid is not None or not read or time.monotonic() < self._not_before:
             return
         async with self._link.redis.pipeline(transaction=False) as pipe:
             for name, _ in read:
@@ -159,7 +162,11 @@ class Ward:
             return
         self._log.emit(events.WARD_CLOSED, ward=self.pid, status=os.waitstatus_to_exitcode(status))
         self.pid = None
-        if status:
+        code = os.waitstatus_to_exitcode(status)
+        # One that says so itself could not start: the code on the disk is broken, and will be for a while.
+        self._failures = self._failures + 1 if code > 0 else 0
+        self._not_before = time.monotonic() + min(2.0**self._failures, _BACKOFF_MOST) if code > 0 else 0.0
+        if code < 0:
             self._died()
 
     def signal(self, number: int) -> None:

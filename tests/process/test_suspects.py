@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support import Client, Daemon, eventually, inprogress, push_raw
+from tests.support import APPS, Client, Daemon, eventually, inprogress, push_raw
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -72,6 +74,87 @@ def test_of_three_innocents_and_one_killer_only_the_killer_goes_to_dead(
     daemon: Start, client: Client, witness: Client
 ) -> None:
     one_round(daemon, client, witness)
+
+
+def test_a_ward_that_cannot_start_is_tried_again_and_again_but_not_all_the_time(
+    daemon: Start, client: Client, witness: Client, tmp_path: Path
+) -> None:
+    """The code on the disk is broken; the daemon that is up has loaded what was there before."""
+    module = tmp_path / "suspicious.py"
+    good = (APPS / "suspicious_jobs.py").read_text()
+    module.write_text(good)
+    first, second = (daemon("-c", "1", target="suspicious:app", app_dir=tmp_path).ready() for _ in range(2))
+    jid = push_raw(client, "innocent", 3, retry=False)
+    ran_by = int(eventually(lambda: witness.hget("t:now", jid)))
+    module.write_text("broken = (\n")
+    victim, other = (first, second) if first.pid == ran_by else (second, first)
+    children = victim.children()
+    victim.process.kill()
+    for child in children:
+        child.kill()
+    eventually(lambda: len(other.lines("ward.closed")) >= 2, 30)
+    opened = [datetime.fromisoformat(line["timestamp"]) for line in other.lines("ward.opened")]
+    assert opened[1] - opened[0] > timedelta(seconds=2)
+    assert {line["status"] for line in other.lines("ward.closed")} == {78}
+    module.write_text(good + "# mended\n")
+    eventually(lambda: witness.hget("t:end", jid) == "1", 60)
+    assert other.stop() == 0
+
+
+def test_a_stop_ends_the_ward_and_gives_its_job_back(daemon: Start, client: Client, witness: Client) -> None:
+    gone = start(daemon)
+    jid = push_raw(client, "innocent", 60, retry=False)
+    eventually(lambda: witness.hget("t:now", jid))
+    children = gone.children()
+    gone.process.kill()
+    for child in children:
+        child.kill()
+    running = start(daemon, "--shutdown-timeout", "1")
+    eventually(lambda: witness.llen("t:runs") == 2, 20)
+    assert running.stop(15) == 0
+    (closed,) = running.lines("ward.closed")
+    assert closed["status"] == 0
+    assert [jid in raw for raw in client.lrange("cogworker:queue:default", 0, -1)] == [True]
+    assert client.keys("cogworker:orphanings:*") == inprogress(client) == []
+    assert client.scard("cogworker:x:wards") == 0
+
+
+def test_a_quiet_daemon_has_a_quiet_ward(daemon: Start, client: Client, witness: Client) -> None:
+    gone = start(daemon)
+    jids = [push_raw(client, "innocent", 2, retry=False) for _ in range(2)]
+    eventually(lambda: witness.hlen("t:now") == 2)
+    children = gone.children()
+    gone.process.kill()
+    for child in children:
+        child.kill()
+    running = start(daemon)
+    eventually(lambda: witness.llen("t:runs") == 3, 20)
+    running.signal(signal.SIGTSTP)
+    eventually(lambda: len(running.lines("daemon.quiet")) == 2)
+    eventually(lambda: witness.hlen("t:end") == 1)
+    assert client.llen("cogworker:queue:x:suspects:default") == 1
+    running.signal(signal.SIGCONT)
+    eventually(lambda: set(witness.hkeys("t:end")) == set(jids), 10)
+    assert running.stop() == 0
+
+
+def test_a_ward_outlives_a_renewal_of_its_daemon(daemon: Start, client: Client, witness: Client) -> None:
+    gone = start(daemon)
+    jid = push_raw(client, "innocent", 4, retry=False)
+    eventually(lambda: witness.hget("t:now", jid))
+    children = gone.children()
+    gone.process.kill()
+    for child in children:
+        child.kill()
+    running = start(daemon)
+    eventually(lambda: witness.llen("t:runs") == 2, 20)
+    running.signal(signal.SIGUSR2)
+    eventually(lambda: running.lines("renewal.done"), 20)
+    eventually(lambda: witness.hget("t:end", jid) == "1", 15)
+    eventually(lambda: [line["status"] for line in running.lines("ward.closed")] == [0], 15)
+    assert witness.llen("t:runs") == 2
+    assert len(running.lines("ward.opened")) == 1
+    assert running.stop() == 0
 
 
 @pytest.mark.slow
