@@ -19,6 +19,11 @@ from cogworkerd.snapshot import Process, RunningJob, processes, running
 ANSWER_WITHIN = 3.0
 """Seconds that daemons have to answer a request."""
 
+HEARD_WITHIN = 3.0
+"""Seconds for which an order is repeated while nobody listens."""
+
+_AGAIN = 0.1
+
 
 class NotAnswered(CogworkerdError):
     """A daemon did not answer a request in time, so it is not known whether it runs the job."""
@@ -78,7 +83,8 @@ class Fleet:
             meant: daemons or identities; default: all.
 
         Returns:
-            For each identity whether somebody listened there. The order takes effect a moment later.
+            For each identity whether somebody listened there. The order takes effect a moment later. A daemon that is
+            just becoming new code does not listen: it is tried for a few seconds.
 
         Raises:
             ValueError: there is no such order.
@@ -86,8 +92,15 @@ class Fleet:
         if order not in ORDERS:
             raise ValueError(f"order {order!r:.40}: allowed is {', '.join(ORDERS)}")
         identities = [each if isinstance(each, str) else each.identity for each in (self if meant is None else meant)]
-        keys = self._store.keys
-        return {name: bool(self._store.client.publish(keys.signal(name), order)) for name in identities}
+        heard = {name: self._publish(name, order) for name in identities}
+        limit = time.monotonic() + HEARD_WITHIN
+        while (deaf := [name for name, was in heard.items() if not was]) and time.monotonic() < limit:
+            time.sleep(_AGAIN)
+            heard.update({name: self._publish(name, order) for name in deaf})
+        return heard
+
+    def _publish(self, identity: str, order: str) -> bool:
+        return bool(self._store.client.publish(self._store.keys.signal(identity), order))
 
 
 @dataclass(frozen=True)

@@ -211,6 +211,8 @@ class Shop:
 
     def settle(self, line: str) -> None:
         """What a line has begun is over: a stopped daemon has left, a private server has ended."""
+        if line.startswith("cogworkerd restart"):
+            eventually(lambda: self._daemons[0].lines("roll.done"), 20)
         if line.startswith("cogworkerd stop"):
             assert self._daemons[0].exited() == 0
         for extra in self._daemons[1:]:

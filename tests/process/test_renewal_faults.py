@@ -307,7 +307,7 @@ def test_a_folder_that_is_gone_is_refused(
 
 TALKATIVE = {
     "a line at its end": "import atexit\natexit.register(print, 'bye')\n",
-    "a line without an end": "print('loading ... ', end='')\n",
+    "a line without an end": "if CHECK:\n    print('loading ... ', end='')\n",
     "a lot": "for n in range(2000):\n    print(n, 'x' * 100)\n",
     "somewhere else": "sys.stdout = (HERE / 'out').open('a')\n",
     "a thread that stays": "import threading\nthreading.Thread(target=time.sleep, args=(600,)).start()\n",
