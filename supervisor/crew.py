@@ -167,7 +167,6 @@ class Crew:
         for slot in self.slots:
             self._pause_reading(slot)
         self._reading.update(slot.number for slot in self.slots)  # so that no timer resumes it
-        self.read_all()
 
     def retire(self) -> None:
         """There are fewer slots now: ask those that are too many to leave after their job."""

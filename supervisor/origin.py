@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 # The second underscore keeps these variables apart from settings.
 PRELOAD_OFF = "COGWORKERD__PRELOAD_OFF"
@@ -45,6 +47,31 @@ class Origin:
         umask = os.umask(0o077)
         os.umask(umask)
         return cls((sys.executable, *sys.orig_argv[1:]), environment, _folder(environment.get("PWD", "")), umask)
+
+    def start_beside(self, ours: Mapping[str, str], but: Collection[str] = (), **popen: Any) -> subprocess.Popen[bytes]:
+        """Start that program in a process of its own, in a group of its own.
+
+        Args:
+            ours: further variables; but: names of variables that it is not to have.
+            popen: further arguments of `subprocess.Popen`.
+
+        Raises:
+            OSError: it could not be started.
+        """
+        environment = {name: value for name, value in self.environment.items() if name not in but}
+        return subprocess.Popen(
+            self.command,
+            env={**environment, **ours},
+            cwd=self.folder,
+            umask=self.umask,
+            stdin=subprocess.DEVNULL,
+            process_group=0,
+            **popen,
+        )
+
+    def reason(self, error: OSError) -> str:
+        """Why it could not be started, in words."""
+        return f"{error.filename or self.command[0]}: {error.strerror}"
 
     def start_again(self, **ours: str) -> None:
         """Become that program anew. Signals should be blocked: they then wait for the new one.

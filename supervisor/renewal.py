@@ -38,7 +38,7 @@ class Renewal:
         limit: seconds that a try may take.
         spared: pids whose exit statuses nobody else takes.
         preview: what would be handed over now.
-        calm: waits until no code of the application is cut off by an end of this program; False: nobody leaves now.
+        calm: waits until no code of the application would be cut off by an end of this program.
         resume: called where nobody leaves after all.
         leave: called once the new code was found fit, with the reason that was given for it.
     """
@@ -103,7 +103,7 @@ class Renewal:
             with contextlib.ExitStack() as files:
                 return await self._try_in_a_process(files)
         except OSError as error:
-            return f"{error.filename or self._origin.command[0]}: {error.strerror}"
+            return self._origin.reason(error)
 
     async def _try_in_a_process(self, files: contextlib.ExitStack) -> str:
         def opened(fd: int) -> int:
@@ -113,16 +113,11 @@ class Renewal:
         handover = opened(self._preview().write())
         output = opened(os.memfd_create("cogworkerd-output", os.MFD_CLOEXEC))
         word = opened(os.memfd_create("cogworkerd-word", os.MFD_CLOEXEC))
-        process = subprocess.Popen(
-            self._origin.command,
-            env={**self._origin.environment, CHECK: f"{os.getpid()} {word}", HANDOVER: str(handover)},
-            cwd=self._origin.folder,
-            umask=self._origin.umask,
-            stdin=subprocess.DEVNULL,
+        process = self._origin.start_beside(
+            {CHECK: f"{os.getpid()} {word}", HANDOVER: str(handover)},
             stdout=output,
             stderr=output,
             pass_fds=(handover, word),
-            process_group=0,
         )
         self._spared.add(process.pid)
         try:

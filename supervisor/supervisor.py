@@ -9,7 +9,7 @@ import platform
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from typing import Any
 
 import cogworkerd
@@ -409,15 +409,13 @@ class Supervisor:
 
     async def _no_ward_any_more(self) -> None:
         """It has left in order: nobody will recover it."""
-        with contextlib.suppress(*SERVER_TROUBLE):
-            async with asyncio.timeout(1.0):
-                await self._link.redis.srem(self._keys.wards, self._identity)
+        async with _briefly():
+            await self._link.redis.srem(self._keys.wards, self._identity)
 
     async def _last_records(self) -> None:
         """What ran last is written down before we leave, if the server takes it within a second."""
-        with contextlib.suppress(*SERVER_TROUBLE):
-            async with asyncio.timeout(1.0):
-                await self._recorder.record(now_or_never=True)
+        async with _briefly():
+            await self._recorder.record(now_or_never=True)
 
     # ---- a program follows another ----------------------------------------------------------------------
 
@@ -901,11 +899,10 @@ class Supervisor:
     async def _close_connections(self) -> None:
         self._life.close()
         self._manager.close()
-        with contextlib.suppress(*SERVER_TROUBLE):
-            async with asyncio.timeout(1.0):
-                await self._bells.close()
-                await self._remote.close()
-                await self._link.close()
+        async with _briefly():
+            await self._bells.close()
+            await self._remote.close()
+            await self._link.close()
 
     def _show_title(self) -> None:
         notes = []
@@ -917,6 +914,14 @@ class Supervisor:
             notes.append(self._link.note)
         self._title.show(self._ledger.busy, self._plan.concurrency, notes)
         self._manager.status(f"{self._ledger.busy}/{self._plan.concurrency} busy{''.join(', ' + n for n in notes)}")
+
+
+@contextlib.asynccontextmanager
+async def _briefly() -> AsyncIterator[None]:
+    """What is done inside has a second, and is left undone where the server does not take it."""
+    with contextlib.suppress(*SERVER_TROUBLE):
+        async with asyncio.timeout(1.0):
+            yield
 
 
 def _no_registry(_: App) -> bytes:

@@ -12,7 +12,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -125,19 +124,11 @@ class Ward:
 
     def _open(self, queues: tuple[tuple[str, int], ...], suspects: int) -> None:
         told = WardOrder(os.getpid(), queues, self._private).encode()
-        environment = {name: value for name, value in self._origin.environment.items() if name not in VARIABLES}
+        kept = () if self._private is None else (self._private.life,)
         try:
-            process = subprocess.Popen(
-                self._origin.command,
-                env={**environment, WARD: told},
-                cwd=self._origin.folder,
-                umask=self._origin.umask,
-                stdin=subprocess.DEVNULL,
-                pass_fds=() if self._private is None else (self._private.life,),
-                process_group=0,
-            )
+            process = self._origin.start_beside({WARD: told}, but=VARIABLES, pass_fds=kept)
         except OSError as error:
-            self._log.emit(events.WARD_FAILED, error=f"{error.filename or self._origin.command[0]}: {error.strerror}")
+            self._log.emit(events.WARD_FAILED, error=self._origin.reason(error))
             return
         process.returncode = 0  # from here on the pid counts, and no warning that the process still runs
         self.pid = process.pid
@@ -160,9 +151,9 @@ class Ward:
             ended, status = self.pid, 0
         if not ended:
             return
-        self._log.emit(events.WARD_CLOSED, ward=self.pid, status=os.waitstatus_to_exitcode(status))
-        self.pid = None
         code = os.waitstatus_to_exitcode(status)
+        self._log.emit(events.WARD_CLOSED, ward=self.pid, status=code)
+        self.pid = None
         # One that says so itself could not start: the code on the disk is broken, and will be for a while.
         self._failures = self._failures + 1 if code > 0 else 0
         self._not_before = time.monotonic() + min(2.0**self._failures, _BACKOFF_MOST) if code > 0 else 0.0

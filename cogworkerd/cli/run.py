@@ -221,7 +221,7 @@ def _run(plan: Plan, origin: Origin, daemon_log: log.Log) -> int:
         try:
             _become(origin, ended, file)
         except OSError as error:
-            daemon_log.emit(events.RENEWAL_FAILED, error=f"{error.filename or origin.command[0]}: {error.strerror}")
+            daemon_log.emit(events.RENEWAL_FAILED, error=origin.reason(error))
         # The old program goes on: it takes over from itself.
         os.environ.update({name: value for name, value in origin.environment.items() if name in VARIABLES})
         plan = replace(plan, handover=Handover.read(file), early=())

@@ -310,10 +310,11 @@ def recover(
     now: float,
 ) -> Call:
     """`jobs`: newest first."""
+    jobs = [replace(job, queue=suspects_of(job.queue)) for job in jobs]
     job_keys = [
         key
         for job in jobs
-        for key in (keys.queue(suspects_of(job.queue)), keys.orphanings(job.locks.jid), *_two_locks(keys, job.locks))
+        for key in (keys.queue(job.queue), keys.orphanings(job.locks.jid), *_two_locks(keys, job.locks))
     ]
     return Call(
         RECOVER,
@@ -337,7 +338,7 @@ def recover(
             max_orphanings,
             ORPHANINGS_TTL,
             _ttl_of(jobs),
-            *_listed_arguments([replace(job, queue=suspects_of(job.queue)) for job in jobs]),
+            *_listed_arguments(jobs),
         ],
     )
 

@@ -26,14 +26,22 @@ def dead(client: Client) -> list[dict[str, Any]]:
     return [json.loads(entry) for entry in client.zrange("cogworker:dead", 0, -1)]
 
 
-def die_together(daemon: Start, client: Client, witness: Client, seconds: float = 0.3) -> tuple[list[str], str]:
+def kill_whole(running: Daemon) -> None:
+    """The supervisor and every child."""
+    children = running.children()
+    running.process.kill()
+    for child in children:
+        child.kill()
+
+
+def die_together(daemon: Start, client: Client, witness: Client) -> tuple[list[str], str]:
     """Three innocents and a killer run, and their daemon dies of the last one.
 
     Returns:
         The ids of the innocents and of the killer.
     """
     running = start(daemon)
-    innocents = [push_raw(client, "innocent", 60 if seconds > 1 else 1.5, retry=False) for _ in range(3)]
+    innocents = [push_raw(client, "innocent", 1.5, retry=False) for _ in range(3)]
     culprit = push_raw(client, "killer", retry=False)
     eventually(lambda: witness.hlen("t:now") == 4)
     witness.set("t:gate", 1)
@@ -88,10 +96,7 @@ def test_a_ward_that_cannot_start_is_tried_again_and_again_but_not_all_the_time(
     ran_by = int(eventually(lambda: witness.hget("t:now", jid)))
     module.write_text("broken = (\n")
     victim, other = (first, second) if first.pid == ran_by else (second, first)
-    children = victim.children()
-    victim.process.kill()
-    for child in children:
-        child.kill()
+    kill_whole(victim)
     eventually(lambda: len(other.lines("ward.closed")) >= 2, 30)
     opened = [datetime.fromisoformat(line["timestamp"]) for line in other.lines("ward.opened")]
     assert opened[1] - opened[0] > timedelta(seconds=2)
@@ -105,10 +110,7 @@ def test_a_stop_ends_the_ward_and_gives_its_job_back(daemon: Start, client: Clie
     gone = start(daemon)
     jid = push_raw(client, "innocent", 60, retry=False)
     eventually(lambda: witness.hget("t:now", jid))
-    children = gone.children()
-    gone.process.kill()
-    for child in children:
-        child.kill()
+    kill_whole(gone)
     running = start(daemon, "--shutdown-timeout", "1")
     eventually(lambda: witness.llen("t:runs") == 2, 20)
     assert running.stop(15) == 0
@@ -123,10 +125,7 @@ def test_a_quiet_daemon_has_a_quiet_ward(daemon: Start, client: Client, witness:
     gone = start(daemon)
     jids = [push_raw(client, "innocent", 2, retry=False) for _ in range(2)]
     eventually(lambda: witness.hlen("t:now") == 2)
-    children = gone.children()
-    gone.process.kill()
-    for child in children:
-        child.kill()
+    kill_whole(gone)
     running = start(daemon)
     eventually(lambda: witness.llen("t:runs") == 3, 20)
     running.signal(signal.SIGTSTP)
@@ -142,10 +141,7 @@ def test_a_ward_outlives_a_renewal_of_its_daemon(daemon: Start, client: Client, 
     gone = start(daemon)
     jid = push_raw(client, "innocent", 4, retry=False)
     eventually(lambda: witness.hget("t:now", jid))
-    children = gone.children()
-    gone.process.kill()
-    for child in children:
-        child.kill()
+    kill_whole(gone)
     running = start(daemon)
     eventually(lambda: witness.llen("t:runs") == 2, 20)
     running.signal(signal.SIGUSR2)
