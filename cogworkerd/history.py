@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -96,20 +96,26 @@ def _cut_to(text: str, size: int) -> str:
     return storable(text, limit)
 
 
-def backtrace_of(text: str, room: int) -> bytes:
-    """The lines of a traceback as a JSON array of at most `room` bytes: the last ones count most."""
-    lines = [storable(line, 1000) for line in text.splitlines()[-MOST_LINES:]]
-    while lines:
-        raw = json.dumps(lines, ensure_ascii=False, separators=(",", ":")).encode()
+def backtrace_of(lines: Sequence[str], room: int, shortened: Callable[[Sequence[str], int], Sequence[str]]) -> bytes:
+    """The lines of a traceback or of a stack as a JSON array of at most `room` bytes. `shortened`: the given number of
+    lines that count most."""
+    most = min(len(lines), MOST_LINES)
+    while most:
+        kept = [storable(line, 1000) for line in shortened(lines, most)]
+        raw = json.dumps(kept, ensure_ascii=False, separators=(",", ":")).encode()
         if len(raw) <= room:
             return raw
-        del lines[: max(1, len(lines) // 8)]
+        most -= max(1, most // 8)
     return b"[]"
+
+
+def _last(lines: Sequence[str], most: int) -> Sequence[str]:
+    return lines[-most:]
 
 
 def backtrace_of_error(error: BaseException, payload: Mapping[str, Any], entry: bytes) -> bytes:
     """The traceback that goes with this entry of a job."""
-    return backtrace_of(traceback_text(error, masker(payload)), room_for_backtrace(entry))
+    return backtrace_of(traceback_text(error, masker(payload)).splitlines(), room_for_backtrace(entry), _last)
 
 
 def room_for_backtrace(entry: bytes) -> int:

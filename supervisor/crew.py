@@ -24,7 +24,7 @@ from cogworkerd.worker.slot_page import SlotPage
 
 from . import descriptors
 from .burial import name_of, verdict_on
-from .dossier import MOST_LINES, Dossier
+from .dossier import Dossier, excerpt
 from .ledger import Ledger, ProtocolError, SlotPhase, SlotRecord
 from .link import SERVER_TROUBLE, Link
 from .notes import notes_of
@@ -304,7 +304,7 @@ class Crew:
             rss_kb=ended.rss_kb,
             jid=jid,
             job=name,
-            frames=[line.strip() for line in dossier.stack[:MOST_LINES]],
+            frames=[line.strip() for line in excerpt(dossier.stack)],
             respawn_in=pause,
         )
 

@@ -7,6 +7,7 @@ that no code of the application runs here; whatever becomes of the errand, the s
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ PUSH_LIMIT = 2.0
 
 _RESERVED_FOR = 5
 _LONGEST_REASON = 1000
+_RECEIPT = re.compile(r"([0-9]{1,18}) ([0-9]{0,18}) (.+)", re.DOTALL)
 
 
 class Answer(Enum):
@@ -98,6 +100,20 @@ class CronPush:
         self._errands = errands
         self._through_middleware = through_middleware
 
+    async def fired_last(self, entry: Entry) -> tuple[int, Fired] | None:
+        """The slot of an entry that this daemon fired last, and its answer: it may never have come.
+
+        Returns:
+            None: the server remembers none.
+
+        Raises:
+            RedisError, OSError: the server's trouble.
+        """
+        # MGET takes a key of another type for none.
+        (receipt,) = await self._link.redis.mget(self._keys.periodic_fired(entry.pjid, self._identity))
+        found = _RECEIPT.fullmatch(receipt.decode("utf-8", "replace")) if receipt else None
+        return (int(found[1]), Fired(Answer.FIRED, found[3], int(found[2] or 0))) if found else None
+
     def slot(self, entry: Entry, slot: int) -> scripts.Slot:
         return scripts.Slot(entry.pjid, slot, entry.until_executed, entry.memory_ttl(slot))
 
@@ -105,8 +121,8 @@ class CronPush:
         """Fire one slot, unless it is another's.
 
         Raises:
-            RedisError, OSError: the server's trouble; nothing was pushed, or it is not known (it is known when the
-            slot is tried again: a slot is pushed once).
+            RedisError, OSError: the server's trouble; nothing was pushed, or it is not known (`fired_last` knows; a
+            slot is pushed once, however often it is tried).
             ErrandFailed: the middleware's process did not come to its end; the same holds.
         """
         pending = PendingJob(entry.payload(slot, new_jid(), time.time()), None)
@@ -116,7 +132,7 @@ class CronPush:
         key = self._locks.unique(payload, entry.queue)
         unique = JobLocks(pending.jid, (key,), ttl=self._locks.waiting_ttl()) if key is not None else None
         push = Push(pending.jid, entry.queue, dump(payload), None, unique)
-        answer = await self._link.call(fire_call(self._keys, self._locks, self.slot(entry, slot), push))
+        answer = await self._link.call(fire_call(self._keys, self._locks, self.slot(entry, slot), self._identity, push))
         return Fired(Answer(answer[0].decode()), pending.jid, _previous(answer))
 
     async def _fire_by_errand(self, pending: PendingJob, slot: scripts.Slot) -> Fired:
@@ -143,7 +159,7 @@ class CronPush:
 
         def push() -> None:
             pending.check()
-            call = fire_call(self._keys, self._locks, slot, app.push_of(pending))
+            call = fire_call(self._keys, self._locks, slot, self._identity, app.push_of(pending))
             client: Any = redis.Redis(connection_pool=self._server.pool())
             try:
                 answer = client.register_script(call.script.text)(keys=call.keys, args=call.args)
@@ -164,10 +180,11 @@ class CronPush:
         return json.dumps(found).encode()
 
 
-def fire_call(keys: Keys, locks: Locks, slot: scripts.Slot, push: Push) -> scripts.Call:
-    """The script that claims a slot and pushes its job."""
+def fire_call(keys: Keys, locks: Locks, slot: scripts.Slot, identity: str, push: Push) -> scripts.Call:
+    """The script by which a daemon claims a slot and pushes its job."""
     wait = 0.0 if push.due is None else push.due - time.time()
-    return scripts.fire_slot(keys, slot, push.jid, push.raw, push.queue, push.due, push.lock, locks.waiting_ttl(wait))
+    ttl = locks.waiting_ttl(wait)
+    return scripts.fire_slot(keys, slot, identity, push.jid, push.raw, push.queue, push.due, push.lock, ttl)
 
 
 def _reason(error: BaseException) -> str:

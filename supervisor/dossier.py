@@ -10,7 +10,23 @@ from cogworkerd.text import printable
 
 from .slot import ChildExit
 
-MOST_LINES = 40
+_MOST_LINES = 40
+
+
+def excerpt(stack: Sequence[str], most: int = _MOST_LINES) -> list[str]:
+    """At most so many lines of what faulthandler wrote: of the first thread the innermost frames and a few of the
+    outermost, which tell where it was and how it came there; then the other threads."""
+    stack = list(stack)
+    if len(stack) <= most:
+        return stack
+    inside = [number for number, line in enumerate(stack) if line.startswith("  ")]
+    first = inside[0] if inside else 0
+    end = next((number for number in range(first, len(stack)) if not stack[number].startswith("  ")), len(stack))
+    outer = most // 4
+    if end <= most or not outer:
+        return stack[:most]
+    inner = most - outer - 1
+    return [*stack[:inner], f"  ... {end - outer - inner} frames", *stack[end - outer : end]]
 
 
 @dataclass(frozen=True)
@@ -48,4 +64,4 @@ class Dossier:
     @property
     def text(self) -> str:
         """The headline, and below it the stack."""
-        return "\n".join([self.headline, *(printable(line, 300) for line in self.stack[:MOST_LINES])])
+        return "\n".join([self.headline, *(printable(line, 300) for line in excerpt(self.stack))])

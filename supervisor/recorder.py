@@ -25,7 +25,7 @@ from cogworkerd.store.outages import Trouble, classify
 from cogworkerd.worker.meter import waited
 
 from .burial import name_of
-from .dossier import MOST_LINES, Dossier
+from .dossier import Dossier, excerpt
 from .ledger import Ledger, SlotPhase, SlotRecord
 from .link import SERVER_TROUBLE, Link
 from .notes import fields_of
@@ -97,7 +97,7 @@ class Recorder:
                 payload, record.queue, receipt.as_fields(), record.started_at, now, self._settings.history_args, error
             )
             if dossier.stack:
-                backtrace = backtrace_of("\n".join(dossier.stack[:MOST_LINES]), room_for_backtrace(entry))
+                backtrace = backtrace_of(dossier.stack, room_for_backtrace(entry), excerpt)
         progress = Progress(payload, record.queue, None)
         state = QUEUED if kind is None else RETRYING if kind is Kind.RETRY else FAILED
         shown = {"error_class": type(error).__name__, "error_message": masked_text(str(error), payload)}

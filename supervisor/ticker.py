@@ -46,6 +46,7 @@ class _Watch:
         done: the newest slot that is done with, as far as we know; None: the server was not asked yet.
         slot: the one at hand.
         began: when we first tried the slot at hand.
+        unanswered: the slot that was asked for last, and when, while its answer is not there.
         failures: in a row.
     """
 
@@ -53,6 +54,7 @@ class _Watch:
     done: int | None = None
     slot: int = 0
     began: float = 0.0
+    unanswered: tuple[int, float] | None = None
     failures: int = 0
 
 
@@ -219,7 +221,12 @@ class Ticker:
         if entry.catch_up == "none" and now - entry.instant(slot) > GRACE:
             return await self._let_go(watch, slot, "it is past, and catch_up is none")
         try:
+            if watch.unanswered is not None:
+                await self._clear_up(watch, *watch.unanswered)
+                if watch.done is not None and watch.done >= slot:
+                    return 0.0
             async with self._at_once:
+                watch.unanswered = (slot, time.time())
                 fired = await self._push.fire(entry, slot)
         except SERVER_TROUBLE as error:
             if self._link.failed(f"periodic {entry.job}", error) is not Trouble.OTHER:
@@ -229,6 +236,28 @@ class Ticker:
             return self._back_off(watch, str(error))
         return await self._take(watch, slot, fired)
 
+    async def _clear_up(self, watch: _Watch, slot: int, asked_at: float) -> None:
+        """A slot whose answer was lost may have been fired; then it is told after all."""
+        last = await self._push.fired_last(watch.entry)
+        if last is not None and last[0] == slot:
+            self._link.worked(f"periodic {watch.entry.job}")
+            self._fired(watch, slot, last[1], asked_at)
+        watch.unanswered = None
+
+    def _fired(self, watch: _Watch, slot: int, fired: Fired, at: float) -> None:
+        self._tell_missed(watch, slot, fired.previous)
+        self._log.emit(
+            events.CRON_FIRED,
+            pjid=watch.entry.pjid,
+            job=watch.entry.job,
+            cron=watch.entry.cron,
+            slot=slot,
+            jid=fired.jid,
+            late=round(max(0.0, at - watch.entry.instant(slot)), 3),
+        )
+        watch.failures = 0
+        watch.done = slot
+
     async def _take(self, watch: _Watch, slot: int, fired: Fired) -> float:
         answer = fired.answer
         if answer is Answer.UNSENT:
@@ -236,6 +265,7 @@ class Ticker:
             self._link.failed(f"periodic {watch.entry.job}", kind(fired.reason))
             return TRY_EVERY
         self._link.worked(f"periodic {watch.entry.job}")
+        watch.unanswered = None
         if answer is Answer.FAILED:
             return self._back_off(watch, fired.reason)
         watch.failures = 0
@@ -246,17 +276,7 @@ class Ticker:
         if answer is Answer.DISABLED:
             return await self._let_go(watch, slot, "")
         if answer is Answer.FIRED:
-            self._tell_missed(watch, fired.previous)
-            late = round(max(0.0, time.time() - watch.entry.instant(slot)), 3)
-            self._log.emit(
-                events.CRON_FIRED,
-                pjid=watch.entry.pjid,
-                job=watch.entry.job,
-                cron=watch.entry.cron,
-                slot=slot,
-                jid=fired.jid,
-                late=late,
-            )
+            self._fired(watch, slot, fired, time.time())
         watch.done = slot
         return 0.0
 
@@ -297,16 +317,16 @@ class Ticker:
         )
         return pause
 
-    def _tell_missed(self, watch: _Watch, previous: int) -> None:
+    def _tell_missed(self, watch: _Watch, slot: int, previous: int) -> None:
         """Slots between the one that was fired before and this one, but for those that were told as skipped."""
-        missed = watch.entry.schedule.count(max(watch.done or 0, previous), watch.slot, _MOST_COUNTED) - 1
+        missed = watch.entry.schedule.count(max(watch.done or 0, previous), slot, _MOST_COUNTED) - 1
         if missed > 0:
             self._log.emit(
                 events.CRON_MISSED,
                 pjid=watch.entry.pjid,
                 job=watch.entry.job,
                 cron=watch.entry.cron,
-                slot=watch.slot,
+                slot=slot,
                 count=missed,
             )
 

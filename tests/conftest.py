@@ -18,6 +18,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--server", choices=("redis", "valkey"), default="valkey", help="what the tests run against")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long cases first: none is then alone at the end of a parallel run."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.fixture(scope="session")
 def _server(request: pytest.FixtureRequest) -> Iterator[Server]:
     server = Server(request.config.getoption("--server"))

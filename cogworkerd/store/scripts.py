@@ -23,6 +23,7 @@ from cogworkerd.store.keys import (
     ORPHANINGS_TTL,
     QUARANTINE_TTL,
     SLOT_LOCK_TTL,
+    SLOT_RECEIPT_TTL,
     Keys,
     suspects_of,
 )
@@ -508,7 +509,15 @@ def _claim_arguments(keys: Keys, slot: Slot) -> tuple[Sequence[str], Sequence[Ar
 
 
 def fire_slot(
-    keys: Keys, slot: Slot, jid: str, raw: bytes, queue: str, due: float | None, unique: JobLocks | None, ttl: int
+    keys: Keys,
+    slot: Slot,
+    identity: str,
+    jid: str,
+    raw: bytes,
+    queue: str,
+    due: float | None,
+    unique: JobLocks | None,
+    ttl: int,
 ) -> Call:
     """`unique`: the unique lock of the job, if it has one. `ttl`: seconds that the running lock lives at first."""
     claim_keys, claim_args = _claim_arguments(keys, slot)
@@ -519,6 +528,7 @@ def fire_slot(
             keys.queue(queue) if due is None else keys.schedule,
             keys.queues,
             *(unique.keys if unique is not None else (keys.nothing,)),
+            keys.periodic_fired(slot.pjid, identity),
         ],
         [
             *claim_args,
@@ -530,6 +540,7 @@ def fire_slot(
             raw,
             queue,
             "" if due is None else repr(due),
+            SLOT_RECEIPT_TTL,
         ],
     )
 

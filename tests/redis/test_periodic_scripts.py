@@ -27,7 +27,8 @@ LAST, RUNNING = KEYS.periodic_last_slot(PJID), KEYS.periodic_running(PJID)
 LOCK, SEEN, RESERVED = KEYS.periodic_lock(PJID, AT), KEYS.periodic_seen(PJID), KEYS.periodic_reservation(PJID)
 QUEUE = KEYS.queue("default")
 UNIQUE = KEYS.unique("u")
-FIRED = {LAST: b"1700002800", LOCK: b"1", QUEUE: [JOB], KEYS.queues: {b"default"}}
+RECEIPT = KEYS.periodic_fired(PJID, "me")
+FIRED = {LAST: b"1700002800", RECEIPT: b"1700002800  j1", LOCK: b"1", QUEUE: [JOB], KEYS.queues: {b"default"}}
 
 
 @dataclass
@@ -75,7 +76,7 @@ def fire(
 ) -> Call:
     lock = JobLocks(jid, (keys.unique("u"),), ttl=UNIQUE_TTL) if unique else None
     return scripts.fire_slot(
-        keys, Slot(PJID, slot, until_executed, MEMORY), jid, JOB, queue, due, lock, ttl=RUNNING_TTL
+        keys, Slot(PJID, slot, until_executed, MEMORY), "me", jid, JOB, queue, due, lock, ttl=RUNNING_TTL
     )
 
 
@@ -101,6 +102,7 @@ def test_a_slot_that_fires_leaves_its_lock_its_memory_and_its_job(store: Store) 
     assert store.contents() == FIRED
     assert store.lives_for(LOCK, 20)
     assert store.lives_for(LAST, MEMORY)
+    assert store.lives_for(RECEIPT, 3600)
     assert store.client.ttl(QUEUE) == store.client.ttl(KEYS.queues) == -1
 
 
@@ -108,7 +110,7 @@ def test_a_slot_that_fires_answers_the_one_before_it(store: Store) -> None:
     """R53."""
     store.client.set(LAST, AT - 3600)
     assert store.run(fire()) == [b"fired", b"%d" % (AT - 3600)]
-    assert store.contents() == FIRED
+    assert store.contents() == {**FIRED, RECEIPT: b"%d %d j1" % (AT, AT - 3600)}
     assert store.lives_for(LAST, MEMORY)
 
 
@@ -139,6 +141,7 @@ def test_a_job_that_is_due_later_goes_to_schedule_and_lists_no_queue(store: Stor
         LOCK: b"1",
         RUNNING: b"j1",
         UNIQUE: b"j1",
+        RECEIPT: b"1700002800  j1",
         KEYS.schedule: {JOB: due},
     }
 
@@ -160,6 +163,7 @@ def test_every_key_of_a_namespace_has_its_prefix(store: Store) -> None:
         f"shop:periodic:last_slot:{PJID}",
         f"shop:periodic:lock:{PJID}:{AT}",
         f"shop:periodic:running:{PJID}",
+        f"shop:cogworker:x:periodic_fired:{PJID}:me",
         f"shop:cogworker:x:periodic_reservation:{PJID}",
         f"shop:cogworker:x:periodic_seen:{PJID}",
         "shop:cogworker:queue:default",
@@ -177,6 +181,7 @@ def test_without_a_namespace_the_keys_are_those_of_the_wire_format() -> None:
         "cogworker:queue:default",
         "cogworker:queues",
         "cogworker:unique:u",
+        f"cogworker:x:periodic_fired:{PJID}:me",
     ]
 
 

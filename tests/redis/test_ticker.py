@@ -522,6 +522,90 @@ def test_an_entry_of_another_policy_fires_however_late(late: int, clock: Clock, 
     assert [job["class"] for job in jobs(client)] == ["latest", "first"]
 
 
+# ---- answers that are lost -----------------------------------------------------------------------------
+
+
+def lose_answers(monkeypatch: pytest.MonkeyPatch, answers: int, pushed: bool = True) -> None:
+    """The server does what it is asked to, or does not, and the connection ends before it has answered."""
+    fire, left = CronPush.fire, [answers]
+
+    async def lost(self: CronPush, of: Entry, slot: int) -> Fired:
+        left[0] -= 1
+        if left[0] < 0:
+            return await fire(self, of, slot)
+        if pushed:
+            await fire(self, of, slot)
+        raise redis.exceptions.ConnectionError("Connection closed by server.")
+
+    monkeypatch.setattr(CronPush, "fire", lost)
+
+
+@pytest.mark.parametrize("next_slot", [NOON, NOON + 3], ids=["tried again", "another is due by then"])
+@pytest.mark.parametrize("pushed", [True, False], ids=["pushed", "not pushed"])
+def test_a_slot_whose_answer_was_lost_is_told_once_with_what_was_missed_before_it(
+    pushed: bool, next_slot: int, clock: Clock, server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = entry(EVERY_SECOND)
+    at_hand = watch(of, NOON - 10)
+    client.set(KEYS.periodic_last_slot(of.pjid), NOON - 4)
+    lose_answers(monkeypatch, 1, pushed)
+
+    async def work(made: Bench) -> None:
+        assert await made.ticker.attend(at_hand, NOON) == TRY_EVERY
+        assert (made.said.fields("cron.fired"), at_hand.done) == ([], NOON - 10)
+        clock.now = next_slot + 0.25
+        assert await made.ticker.attend(at_hand, next_slot) == 0.0
+        fired = [(line["slot"], line["jid"]) for line in made.said.fields("cron.fired")]
+        pushed_jobs = [(job["periodic_slot"], job["jid"]) for job in jobs(client)]
+        assert fired == pushed_jobs
+        assert {slot for slot, _ in pushed_jobs} == ({NOON} if pushed else set()) | {next_slot}
+        missed = sum(line["count"] for line in made.said.fields("cron.missed"))
+        assert missed + len(pushed_jobs) == next_slot - (NOON - 4)
+        assert at_hand.unanswered is None
+
+    with_bench(server.url, work)
+    assert at_hand.done == next_slot
+
+
+def test_a_slot_whose_answer_was_lost_and_that_another_daemon_fired_is_not_told(
+    clock: Clock, server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of, mine = entry(), watch(entry())
+    lose_answers(monkeypatch, 1, pushed=False)
+
+    async def work() -> None:
+        async with bench(server.url) as made, bench(server.url, identity=ELSEWHERE) as other:
+            assert await made.ticker.attend(mine, NOON) == TRY_EVERY
+            assert await other.ticker.attend(watch(of), NOON) == 0.0
+            assert await made.ticker.attend(mine, NOON) == 0.0
+            assert (len(made.said.fields("cron.fired")), len(other.said.fields("cron.fired"))) == (0, 1)
+
+    run(work())
+    assert mine.done == NOON
+
+
+@pytest.mark.parametrize(
+    "receipt", ["", "odd", "1 2", "x  j", f"{NOON}  ", "9" * 40 + "  j", b"\xff\xfe \xff \xff", ["a list"]]
+)
+def test_a_receipt_that_is_none_stops_nothing(
+    receipt: Any, clock: Clock, server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of, at_hand = entry(), watch(entry())
+    lose_answers(monkeypatch, 1, pushed=False)
+    key = KEYS.periodic_fired(of.pjid, ME)
+    if isinstance(receipt, list):
+        client.rpush(key, *receipt)
+    else:
+        client.set(key, receipt)
+
+    async def work(made: Bench) -> None:
+        assert await made.ticker.attend(at_hand, NOON) == TRY_EVERY
+        assert await made.ticker.attend(at_hand, NOON) == 0.0
+        assert len(made.said.fields("cron.fired")) == 1
+
+    with_bench(server.url, work)
+
+
 # ---- what fails ----------------------------------------------------------------------------------------
 
 
@@ -1084,7 +1168,8 @@ def test_a_slot_whose_errand_did_not_come_to_its_end_is_fired_once(
         assert at_hand.done == NOON - HOUR
         assert await made.ticker.attend(at_hand, NOON) == 0.0
         assert at_hand.done == NOON
-        assert len(made.said.fields("cron.fired")) == (not pushed)
+        (fired,) = made.said.fields("cron.fired")
+        assert fired["jid"] == jobs(client)[0]["jid"]
 
     with_bench(server.url, work, app_with(middleware))
     assert [job["periodic_slot"] for job in jobs(client)] == [NOON]

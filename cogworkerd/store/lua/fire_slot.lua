@@ -3,13 +3,16 @@
 -- KEYS 5 any     the job's queue, or schedule  ARGV 4 jid
 --      6 set     queues                             5 lifetime of the running lock, seconds
 --      7 string  its unique lock, or x:nothing      6 lifetime of the unique lock, seconds, or "": the job is not unique
+--      8 string  x:periodic_fired:<pjid>:<daemon>
 --                                                   7 lifetime of the slot's lock, seconds
 --                                                   8 lifetime of the memory of the slot, seconds
 --                                                   9 the job
 --                                                  10 name of its queue
 --                                                  11 when it is due, or "": now
+--                                                  12 lifetime of the receipt, seconds
 -- Answers {"fired", the previous slot or ""}, or {why not}: as claimable.lua says, or "duplicate" (its unique lock is
--- held). A push that the server refuses is answered with its error.
+-- held). A push that the server refuses is answered with its error. What is answered as fired is kept as a receipt, too,
+-- for a daemon that the answer does not reach: "<slot> <previous> <jid>".
 --@include claimable
 
 local why = refusal()
@@ -34,4 +37,6 @@ if type(pushed) == 'table' then
   return pushed
 end
 if ARGV[11] == '' then redis.pcall('SADD', KEYS[6], ARGV[10]) end
+local known = string.match(previous, '^%d+$') or ''
+redis.call('SET', KEYS[8], ARGV[2] .. ' ' .. known .. ' ' .. ARGV[4], 'EX', ARGV[12])
 return {'fired', previous}
