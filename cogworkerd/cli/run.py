@@ -11,7 +11,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from setproctitle import setproctitle
@@ -62,6 +62,44 @@ def perform(arguments: argparse.Namespace) -> int:
     return start(arguments)
 
 
+@dataclass(frozen=True)
+class Lineage:
+    """What this program follows.
+
+    Attributes:
+        origin: how it was started.
+        handover: what the program before it in this process has left.
+        ward: what the daemon whose ward this is has told it.
+    """
+
+    origin: Origin
+    handover: Handover | None = None
+    ward: WardOrder | None = None
+
+    @property
+    def private(self) -> EmbeddedServer | None:
+        """The embedded server that it is to go on with."""
+        before = self.handover or self.ward
+        return before.private if before is not None else None
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The application, as far as this process holds it.
+
+    Attributes:
+        load: imports it.
+        app: with preload.
+        layer: what it says of its settings.
+        broken: why it cannot be imported, although it could be a moment ago; then its settings are the old ones.
+    """
+
+    load: Callable[[], App]
+    app: App | None
+    layer: Layer
+    broken: str = ""
+
+
 def start(arguments: argparse.Namespace) -> int:
     """Import, configure, run; or, in a process that was started for it, tell whether this program could follow the one
     that runs.
@@ -75,10 +113,9 @@ def start(arguments: argparse.Namespace) -> int:
     if WARD in os.environ:
         return _start_ward(arguments, origin)
     if HANDOVER not in os.environ:
-        return _start(arguments, origin, None)
+        return _start(arguments, Lineage(origin))
     try:
-        handover = _taken_over()
-        return _start(arguments, origin, handover)
+        return _start(arguments, Lineage(origin, handover=_taken_over()))
     except CogworkerdError as error:
         # The children end in order, as after any end of a supervisor; a service manager starts the daemon anew.
         print(f"cogworkerd: {error}", file=sys.stderr)
@@ -92,7 +129,7 @@ def _start_ward(arguments: argparse.Namespace, origin: Origin) -> int:
     order = WardOrder.decode(os.environ[WARD])
     if not _dies_with(order.parent):
         return EXIT_FAILED
-    return _start(arguments, origin, None, order)
+    return _start(arguments, Lineage(origin, ward=order))
 
 
 def _dies_with(parent: int) -> bool:
@@ -105,42 +142,36 @@ def _dies_with(parent: int) -> bool:
     return os.getppid() == parent
 
 
-def _start(
-    arguments: argparse.Namespace, origin: Origin, handover: Handover | None, ward: WardOrder | None = None
-) -> int:
+def _start(arguments: argparse.Namespace, lineage: Lineage) -> int:
     load = loader(arguments.app, arguments.app_dir)
     first = options.effective(arguments)  # mistakes outside the app need no import to be found
-    broken = ""
     try:
-        app, app_layer = _imported(load, first, origin, handover, ward)
+        loaded = _loaded(load, first, lineage)
     except AppImportError as error:
-        if handover is None:
+        if lineage.handover is None:
             raise
-        broken, app, app_layer = str(error), None, Layer(APP_LAYER, handover.settings_of_app())
-    before = handover or ward
-    private = before.private if before is not None else None
+        loaded = Loaded(load, None, Layer(APP_LAYER, lineage.handover.settings_of_app()), str(error))
+    private = lineage.private
     if private is None and arguments.embedded is not None:
-        options.effective(arguments, app_layer)  # no server is started for settings that cannot be used
+        options.effective(arguments, loaded.layer)  # no server is started for settings that cannot be used
         private = EmbeddedServer.start(arguments.embedded or None)
-    found = options.effective(arguments, app_layer, _private_layer(private))
+    found = options.effective(arguments, loaded.layer, _private_layer(private))
     try:
-        return _supervise(arguments, found, app, app_layer, load, private, origin, handover, ward, broken)
+        return _supervise(arguments, found, loaded, private, lineage)
     finally:
         if private is not None:
             private.stop()
 
 
-def _imported(
-    load: Callable[[], App], first: Effective, origin: Origin, handover: Handover | None, ward: WardOrder | None
-) -> tuple[App | None, Layer]:
-    """The app, with preload, and what it says of its settings."""
+def _loaded(load: Callable[[], App], first: Effective, lineage: Lineage) -> Loaded:
+    """Raises AppImportError."""
     if not _preload(first):
-        return None, _layer_by_another_process(load)
+        return Loaded(load, None, _layer_by_another_process(load))
     app = load()
     threads = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
     if threads:
-        _start_anew_without_preload(origin, threads, handover, ward)
-    return app, app.layer
+        _start_anew_without_preload(lineage, threads)
+    return Loaded(load, app, app.layer)
 
 
 def _private_layer(private: EmbeddedServer | None) -> Layer | None:
@@ -150,42 +181,54 @@ def _private_layer(private: EmbeddedServer | None) -> Layer | None:
 def _supervise(
     arguments: argparse.Namespace,
     found: Effective,
-    app: App | None,
-    app_layer: Layer,
-    load: Callable[[], App],
+    loaded: Loaded,
     private: EmbeddedServer | None,
-    origin: Origin,
-    handover: Handover | None,
-    ward: WardOrder | None,
-    broken: str,
+    lineage: Lineage,
 ) -> int:
+    if lineage.handover is not None:
+        lineage.handover.check(found.settings)
+    daemon_log = log.configure(found.settings.log_format, found.settings.log_level)
+    _warn(found, daemon_log)
+    if loaded.broken:
+        daemon_log.emit(events.RENEWAL_WITHOUT_APP, reason=" | ".join(loaded.broken.splitlines()))
+    plan = _plan(arguments.app, found, loaded, private, lineage, daemon_log)
+    try:
+        return _run(plan, lineage.origin, daemon_log)
+    except Exception as error:
+        daemon_log.emit(events.DAEMON_CRASHED, exc_info=error, task="supervisor")
+        return EXIT_FAILED
+
+
+def _plan(
+    target: str,
+    found: Effective,
+    loaded: Loaded,
+    private: EmbeddedServer | None,
+    lineage: Lineage,
+    daemon_log: log.Log,
+) -> Plan:
     from cogworkerd.supervisor.plan import Plan
 
     settings = found.settings
-    if handover is not None:
-        handover.check(settings)
-    daemon_log = log.configure(settings.log_format, settings.log_level)
-    _warn(found, daemon_log)
-    if broken:
-        daemon_log.emit(events.RENEWAL_WITHOUT_APP, reason=" | ".join(broken.splitlines()))
     slots, slots_by = default_concurrency()
     if settings.concurrency is not None:
         slots, slots_by = settings.concurrency, found.origins["concurrency"]
-    tag = settings.tag or arguments.app.partition(":")[0].partition(".")[0]
-    if ward is not None:
-        settings = replace(settings, queues=tuple((suspects_of(name), weight) for name, weight in ward.queues))
+    tag = settings.tag or target.partition(":")[0].partition(".")[0]
+    if lineage.ward is not None:
+        queues = tuple((suspects_of(name), weight) for name, weight in lineage.ward.queues)
+        settings = replace(settings, queues=queues)
         slots, slots_by, tag = 1, "the ward", f"{tag} ward"
-    if app is not None:
-        _make_usable(app, settings)
+    if loaded.app is not None:
+        _make_usable(loaded.app, settings)
 
     def load_for_child() -> App:
-        loaded = load()
-        _make_usable(loaded, settings)
-        return loaded
+        app = loaded.load()
+        _make_usable(app, settings)
+        return app
 
-    plan = Plan(
-        target=arguments.app,
-        app=app,
+    return Plan(
+        target=target,
+        app=loaded.app,
         load=load_for_child,
         settings=settings,
         concurrency=slots,
@@ -194,17 +237,12 @@ def _supervise(
         log=daemon_log,
         private=private,
         early=early.received,
-        origin=origin,
-        app_settings=dict(app_layer.values),
-        handover=handover,
-        broken=bool(broken),
-        ward=ward is not None,
+        origin=lineage.origin,
+        app_settings=dict(loaded.layer.values),
+        handover=lineage.handover,
+        broken=bool(loaded.broken),
+        ward=lineage.ward is not None,
     )
-    try:
-        return _run(plan, origin, daemon_log)
-    except Exception as error:
-        daemon_log.emit(events.DAEMON_CRASHED, exc_info=error, task="supervisor")
-        return EXIT_FAILED
 
 
 def _run(plan: Plan, origin: Origin, daemon_log: log.Log) -> int:
@@ -307,25 +345,22 @@ def _preload(found: Effective) -> bool:
     return sys.platform != "darwin" if wanted is None else wanted
 
 
-def _start_anew_without_preload(
-    origin: Origin, threads: list[str], handover: Handover | None, ward: WardOrder | None
-) -> None:
+def _start_anew_without_preload(lineage: Lineage, threads: list[str]) -> None:
     """A process with threads must not fork. The one way to be rid of them is a new program in the same process."""
     from cogworkerd.supervisor.phase import BLOCKED
 
     off = {PRELOAD_OFF: ", ".join(threads)}
-    if handover is None:
-        if ward is not None:
-            off[WARD] = ward.encode()
-            if ward.private is not None:
-                os.set_inheritable(ward.private.life, True)
-        origin.start_again(**off)
-    else:
+    if lineage.handover is not None:
         signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
         while early.received:
             # To this thread, where it waits for the next program: one of the app's would take it, and it would be gone.
             signal.pthread_kill(threading.get_ident(), early.received.pop(0))
-        _become(origin, handover, handover.write(), **off)
+        _become(lineage.origin, lineage.handover, lineage.handover.write(), **off)
+    if lineage.ward is not None:
+        off[WARD] = lineage.ward.encode()
+        if lineage.ward.private is not None:
+            os.set_inheritable(lineage.ward.private.life, True)
+    lineage.origin.start_again(**off)
 
 
 def _layer_by_another_process(load: Callable[[], App]) -> Layer:
