@@ -26,7 +26,7 @@ from cogworkerd.periodic import Entry
 from cogworkerd.store import scripts
 from cogworkerd.store.connection import Server
 from cogworkerd.store.keys import Keys
-from cogworkerd.store.outages import Trouble, classify
+from cogworkerd.store.outages import Trouble, classify, is_wrong_type
 from cogworkerd.text import error_class, error_message
 
 from .errand import ErrandFailed, Errands
@@ -109,8 +109,12 @@ class CronPush:
         Raises:
             RedisError, OSError: the server's trouble.
         """
-        # MGET takes a key of another type for none.
-        (receipt,) = await self._link.redis.mget(self._keys.periodic_fired(entry.pjid, self._identity))
+        try:
+            receipt = await self._link.redis.hget(self._keys.periodic_fired(entry.pjid), self._identity)
+        except redis.exceptions.ResponseError as error:
+            if not is_wrong_type(str(error)):
+                raise
+            return None  # the next slot that is fired makes it anew
         found = _RECEIPT.fullmatch(receipt.decode("utf-8", "replace")) if receipt else None
         return (int(found[1]), Fired(Answer.FIRED, found[3], int(found[2] or 0))) if found else None
 

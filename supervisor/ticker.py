@@ -145,7 +145,7 @@ class Ticker:
                 pipe.hdel(keys.periodic_schedule, raw)
                 pipe.srem(keys.periodic_disabled, raw)
                 pipe.zrem(keys.periodic_live, raw)
-                pipe.delete(keys.periodic_last_slot(pjid), keys.periodic_seen(pjid))
+                pipe.delete(keys.periodic_last_slot(pjid), keys.periodic_seen(pjid), keys.periodic_fired(pjid))
                 await pipe.execute()
             self._log.emit(events.CRON_FORGOTTEN, pjid=pjid)
 

@@ -10,7 +10,8 @@ ORPHANINGS_TTL = 604_800
 LIVE_QUEUES_TTL = 86_400
 QUARANTINE_TTL = 2_592_000
 SLOT_LOCK_TTL = 20
-SLOT_RECEIPT_TTL = 3600
+SLOT_RECEIPTS_TTL = 3600
+SLOT_RECEIPTS = 64
 DAILY_TTL = 34_560_000
 REPLY_TTL = 60
 CURSOR_TTL = 604_800
@@ -130,9 +131,9 @@ class Keys:
         """The newest slot that is done with although it was not fired."""
         return f"{self._base}x:periodic_seen:{pjid}"
 
-    def periodic_fired(self, pjid: str, identity: str) -> str:
-        """The receipt of the slot that a daemon fired last."""
-        return f"{self._base}x:periodic_fired:{pjid}:{identity}"
+    def periodic_fired(self, pjid: str) -> str:
+        """The receipt of the slot that each daemon fired last."""
+        return f"{self._base}x:periodic_fired:{pjid}"
 
     def periodic_reservation(self, pjid: str) -> str:
         """Held by the daemon whose client middleware looks at a slot."""

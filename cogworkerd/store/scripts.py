@@ -23,7 +23,8 @@ from cogworkerd.store.keys import (
     ORPHANINGS_TTL,
     QUARANTINE_TTL,
     SLOT_LOCK_TTL,
-    SLOT_RECEIPT_TTL,
+    SLOT_RECEIPTS,
+    SLOT_RECEIPTS_TTL,
     Keys,
     suspects_of,
 )
@@ -528,7 +529,7 @@ def fire_slot(
             keys.queue(queue) if due is None else keys.schedule,
             keys.queues,
             *(unique.keys if unique is not None else (keys.nothing,)),
-            keys.periodic_fired(slot.pjid, identity),
+            keys.periodic_fired(slot.pjid),
         ],
         [
             *claim_args,
@@ -540,7 +541,9 @@ def fire_slot(
             raw,
             queue,
             "" if due is None else repr(due),
-            SLOT_RECEIPT_TTL,
+            identity,
+            SLOT_RECEIPTS_TTL,
+            SLOT_RECEIPTS,
         ],
     )
 

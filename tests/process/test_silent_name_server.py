@@ -14,6 +14,8 @@ import pytest
 from tests.process.server_trouble import one_thread, ran_once, says, settled
 from tests.support import Client, Daemon, Server, eventually, push_raw
 
+pytestmark = pytest.mark.xdist_group("name server")
+
 Start = Callable[..., Daemon]
 
 ADDRESS = "127.86.0.53"
@@ -30,7 +32,11 @@ class SilentNameServer:
 
     def __init__(self, folder: Path) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._socket.bind((ADDRESS, 53))
+        try:
+            self._socket.bind((ADDRESS, 53))
+        except OSError:
+            self._socket.close()
+            raise
         self._socket.setblocking(False)
         self._hosts = folder / "hosts"
         files = {"resolv.conf": f"nameserver {ADDRESS}\n", "nsswitch.conf": "hosts: files dns\n", "hosts": ""}

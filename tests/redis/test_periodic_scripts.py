@@ -27,8 +27,8 @@ LAST, RUNNING = KEYS.periodic_last_slot(PJID), KEYS.periodic_running(PJID)
 LOCK, SEEN, RESERVED = KEYS.periodic_lock(PJID, AT), KEYS.periodic_seen(PJID), KEYS.periodic_reservation(PJID)
 QUEUE = KEYS.queue("default")
 UNIQUE = KEYS.unique("u")
-RECEIPT = KEYS.periodic_fired(PJID, "me")
-FIRED = {LAST: b"1700002800", RECEIPT: b"1700002800  j1", LOCK: b"1", QUEUE: [JOB], KEYS.queues: {b"default"}}
+RECEIPTS = KEYS.periodic_fired(PJID)
+FIRED = {LAST: b"1700002800", RECEIPTS: {b"me": b"1700002800  j1"}, LOCK: b"1", QUEUE: [JOB], KEYS.queues: {b"default"}}
 
 
 @dataclass
@@ -52,6 +52,8 @@ class Store:
             return self.client.lrange(key, 0, -1)
         if kind == b"set":
             return self.client.smembers(key)
+        if kind == b"hash":
+            return self.client.hgetall(key)
         return dict(self.client.zrange(key, 0, -1, withscores=True))
 
     def lives_for(self, key: str, seconds: int) -> bool:
@@ -102,7 +104,7 @@ def test_a_slot_that_fires_leaves_its_lock_its_memory_and_its_job(store: Store) 
     assert store.contents() == FIRED
     assert store.lives_for(LOCK, 20)
     assert store.lives_for(LAST, MEMORY)
-    assert store.lives_for(RECEIPT, 3600)
+    assert store.lives_for(RECEIPTS, 3600)
     assert store.client.ttl(QUEUE) == store.client.ttl(KEYS.queues) == -1
 
 
@@ -110,7 +112,7 @@ def test_a_slot_that_fires_answers_the_one_before_it(store: Store) -> None:
     """R53."""
     store.client.set(LAST, AT - 3600)
     assert store.run(fire()) == [b"fired", b"%d" % (AT - 3600)]
-    assert store.contents() == {**FIRED, RECEIPT: b"%d %d j1" % (AT, AT - 3600)}
+    assert store.contents() == {**FIRED, RECEIPTS: {b"me": b"%d %d j1" % (AT, AT - 3600)}}
     assert store.lives_for(LAST, MEMORY)
 
 
@@ -141,7 +143,7 @@ def test_a_job_that_is_due_later_goes_to_schedule_and_lists_no_queue(store: Stor
         LOCK: b"1",
         RUNNING: b"j1",
         UNIQUE: b"j1",
-        RECEIPT: b"1700002800  j1",
+        RECEIPTS: {b"me": b"1700002800  j1"},
         KEYS.schedule: {JOB: due},
     }
 
@@ -163,7 +165,7 @@ def test_every_key_of_a_namespace_has_its_prefix(store: Store) -> None:
         f"shop:periodic:last_slot:{PJID}",
         f"shop:periodic:lock:{PJID}:{AT}",
         f"shop:periodic:running:{PJID}",
-        f"shop:cogworker:x:periodic_fired:{PJID}:me",
+        f"shop:cogworker:x:periodic_fired:{PJID}",
         f"shop:cogworker:x:periodic_reservation:{PJID}",
         f"shop:cogworker:x:periodic_seen:{PJID}",
         "shop:cogworker:queue:default",
@@ -181,8 +183,27 @@ def test_without_a_namespace_the_keys_are_those_of_the_wire_format() -> None:
         "cogworker:queue:default",
         "cogworker:queues",
         "cogworker:unique:u",
-        f"cogworker:x:periodic_fired:{PJID}:me",
+        f"cogworker:x:periodic_fired:{PJID}",
     ]
+
+
+@pytest.mark.parametrize("before", ["a text", ["a", "list"], {f"daemon {number}": "1  j" for number in range(64)}])
+def test_receipts_begin_anew_where_they_are_none_or_too_many(before: Any, store: Store) -> None:
+    if isinstance(before, str):
+        store.client.set(RECEIPTS, before)
+    elif isinstance(before, list):
+        store.client.rpush(RECEIPTS, *before)
+    else:
+        store.client.hset(RECEIPTS, mapping=before)
+    assert store.run(fire()) == [b"fired", b""]
+    assert store.contents() == FIRED
+
+
+def test_each_daemon_has_its_receipt(store: Store) -> None:
+    store.client.hset(RECEIPTS, mapping={f"daemon {number}": "1  j" for number in range(63)})
+    store.run(fire())
+    assert store.client.hlen(RECEIPTS) == 64
+    assert store.client.hget(RECEIPTS, "me") == b"1700002800  j1"
 
 
 # ---- why a slot is not claimed -------------------------------------------------------------------------

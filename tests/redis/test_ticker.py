@@ -592,11 +592,11 @@ def test_a_receipt_that_is_none_stops_nothing(
 ) -> None:
     of, at_hand = entry(), watch(entry())
     lose_answers(monkeypatch, 1, pushed=False)
-    key = KEYS.periodic_fired(of.pjid, ME)
+    key = KEYS.periodic_fired(of.pjid)
     if isinstance(receipt, list):
         client.rpush(key, *receipt)
     else:
-        client.set(key, receipt)
+        client.hset(key, ME, receipt)
 
     async def work(made: Bench) -> None:
         assert await made.ticker.attend(at_hand, NOON) == TRY_EVERY

@@ -3,16 +3,18 @@
 -- KEYS 5 any     the job's queue, or schedule  ARGV 4 jid
 --      6 set     queues                             5 lifetime of the running lock, seconds
 --      7 string  its unique lock, or x:nothing      6 lifetime of the unique lock, seconds, or "": the job is not unique
---      8 string  x:periodic_fired:<pjid>:<daemon>
+--      8 hash    x:periodic_fired:<pjid>
 --                                                   7 lifetime of the slot's lock, seconds
 --                                                   8 lifetime of the memory of the slot, seconds
 --                                                   9 the job
 --                                                  10 name of its queue
 --                                                  11 when it is due, or "": now
---                                                  12 lifetime of the receipt, seconds
+--                                                  12 identity of the daemon
+--                                                  13 lifetime of the receipts, seconds
+--                                                  14 how many daemons' receipts are kept
 -- Answers {"fired", the previous slot or ""}, or {why not}: as claimable.lua says, or "duplicate" (its unique lock is
 -- held). A push that the server refuses is answered with its error. What is answered as fired is kept as a receipt, too,
--- for a daemon that the answer does not reach: "<slot> <previous> <jid>".
+-- one a daemon, for when the answer does not reach it: "<slot> <previous> <jid>".
 --@include claimable
 
 local why = refusal()
@@ -38,5 +40,9 @@ if type(pushed) == 'table' then
 end
 if ARGV[11] == '' then redis.pcall('SADD', KEYS[6], ARGV[10]) end
 local known = string.match(previous, '^%d+$') or ''
-redis.call('SET', KEYS[8], ARGV[2] .. ' ' .. known .. ' ' .. ARGV[4], 'EX', ARGV[12])
+if redis.call('TYPE', KEYS[8]).ok ~= 'hash' or redis.call('HLEN', KEYS[8]) >= tonumber(ARGV[14]) then
+  redis.call('DEL', KEYS[8])
+end
+redis.call('HSET', KEYS[8], ARGV[12], ARGV[2] .. ' ' .. known .. ' ' .. ARGV[4])
+redis.call('EXPIRE', KEYS[8], ARGV[13])
 return {'fired', previous}
