@@ -21,7 +21,7 @@ from cogworkerd import events
 from cogworkerd.embedded import EmbeddedServer
 from cogworkerd.errors import CogworkerdError
 from cogworkerd.log import Log
-from cogworkerd.store.keys import Keys, suspects_of
+from cogworkerd.store.keys import Keys, origin_of, suspects_of
 
 from .link import Link
 from .origin import WARD, Origin
@@ -184,12 +184,17 @@ class Ward:
 
 
 async def nobody_is_suspected(link: Link, keys: Keys, identity: str, queues: Iterable[str]) -> bool:
-    """In a ward: whether there is nothing left to do.
+    """In a ward: whether there is nothing left to do, now. Suspects of a paused queue wait for another ward.
 
     Raises:
         RedisError, OSError: the server's trouble.
     """
+    names = list(queues)
     async with link.redis.pipeline(transaction=True) as pipe:
-        for key in [*map(keys.queue, queues), keys.inprogress(identity)]:
-            pipe.llen(key)
-        return not any(await pipe.execute())
+        pipe.smembers(keys.paused_queues)
+        pipe.llen(keys.inprogress(identity))
+        for name in names:
+            pipe.llen(keys.queue(name))
+        paused, held, *waiting = await pipe.execute()
+    open_ = (count for name, count in zip(names, waiting, strict=True) if origin_of(name).encode() not in paused)
+    return not held and not any(open_)

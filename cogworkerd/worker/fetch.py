@@ -121,7 +121,7 @@ class Fetcher:
         keys = self._keys
         source = keys.nothing if queue in self._paused else keys.queue(queue)
         raw, paused = self._channel.wait_for_job(
-            source, keys.inprogress(self._identity), keys.paused_queues, queue, self._block()
+            source, keys.inprogress(self._identity), keys.paused_queues, origin_of(queue), self._block()
         )
         return Found(Held(origin_of(queue), raw, registration), paused) if raw is not None else Found()
 

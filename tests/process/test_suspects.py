@@ -121,6 +121,26 @@ def test_a_stop_ends_the_ward_and_gives_its_job_back(daemon: Start, client: Clie
     assert client.scard("cogworker:x:wards") == 0
 
 
+def test_suspects_of_a_queue_that_is_paused_wait_until_it_is_resumed(
+    daemon: Start, client: Client, witness: Client
+) -> None:
+    gone = start(daemon)
+    jids = [push_raw(client, "innocent", 3, retry=False) for _ in range(3)]
+    eventually(lambda: witness.hlen("t:now") == 3)
+    kill_whole(gone)
+    witness.delete("t:now")
+    running = start(daemon)
+    (first,) = eventually(lambda: witness.hkeys("t:now"), 20)
+    client.sadd("cogworker:paused_queues", "default")
+    (closed,) = eventually(lambda: running.lines("ward.closed"), 20)
+    assert closed["status"] == 0
+    assert witness.hgetall("t:end") == {first: "1"}, "what runs goes on"
+    assert client.llen("cogworker:queue:x:suspects:default") == 2
+    client.srem("cogworker:paused_queues", "default")
+    eventually(lambda: witness.hgetall("t:end") == dict.fromkeys(jids, "1"), 30)
+    assert running.stop() == 0
+
+
 def test_a_quiet_daemon_has_a_quiet_ward(daemon: Start, client: Client, witness: Client) -> None:
     gone = start(daemon)
     jids = [push_raw(client, "innocent", 2, retry=False) for _ in range(2)]
