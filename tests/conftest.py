@@ -19,8 +19,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long cases first: none is then alone at the end of a parallel run."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    """Files with long cases first: none is then alone at the end of a parallel run."""
+    long = {item.path for item in items if item.get_closest_marker("slow") is not None}
+    items.sort(key=lambda item: item.path not in long)
 
 
 @pytest.fixture(scope="session")

@@ -15,8 +15,6 @@ import pytest
 import cogworkerd
 from tests.support import ROOT
 
-pytestmark = pytest.mark.xdist_group("packages")
-
 SHOW_BOTH = """
 import supervisor.options, cogworkerd.supervisor.supervisor, sys
 assert "site-packages" in cogworkerd.__file__, cogworkerd.__file__

@@ -24,8 +24,6 @@ import pytest
 from cogworkerd.cli.parser import COMMANDS
 from tests.support import APPS, PATIENCE, Daemon, Server, eventually
 
-pytestmark = pytest.mark.xdist_group("shop")
-
 JID = "4f3a91c0ffee4f3a91c0ffee"
 OTHER = "d" * 24
 

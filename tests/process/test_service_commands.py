@@ -104,6 +104,17 @@ def test_a_supervisor_that_hangs_is_not_well(daemon: Start, server: Server) -> N
     assert running.stop() == 0
 
 
+def test_a_daemon_whose_children_are_just_replaced_is_well(daemon: Start, server: Server) -> None:
+    """What it last told of its slots is then of processes that are gone."""
+    running = daemon("-c", "2").ready()
+    for _ in range(3):
+        for child in running.child_pids():
+            os.kill(child, signal.SIGTERM)
+        done = health(server)
+        assert (done.returncode, done.stderr) == (0, "")
+    assert running.stop() == 0
+
+
 def test_a_slot_without_a_process_is_not_well(daemon: Start, server: Server, client: Client) -> None:
     """As its supervisor last told it: the supervisor is suspended before it can notice."""
     running = daemon("-c", "1").ready()

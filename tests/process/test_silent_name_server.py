@@ -14,8 +14,6 @@ import pytest
 from tests.process.server_trouble import one_thread, ran_once, says, settled
 from tests.support import Client, Daemon, Server, eventually, push_raw
 
-pytestmark = pytest.mark.xdist_group("name server")
-
 Start = Callable[..., Daemon]
 
 ADDRESS = "127.86.0.53"
