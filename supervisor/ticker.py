@@ -218,13 +218,13 @@ class Ticker:
         if slot != watch.slot:
             watch.slot, watch.began = slot, now
         entry = watch.entry
-        if entry.catch_up == "none" and now - entry.instant(slot) > GRACE:
-            return await self._let_go(watch, slot, "it is past, and catch_up is none")
         try:
             if watch.unanswered is not None:
                 await self._clear_up(watch, *watch.unanswered)
                 if watch.done is not None and watch.done >= slot:
                     return 0.0
+            if entry.catch_up == "none" and now - entry.instant(slot) > GRACE:
+                return await self._let_go(watch, slot, "it is past, and catch_up is none")
             async with self._at_once:
                 watch.unanswered = (slot, time.time())
                 fired = await self._push.fire(entry, slot)

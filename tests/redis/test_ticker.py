@@ -567,6 +567,25 @@ def test_a_slot_whose_answer_was_lost_is_told_once_with_what_was_missed_before_i
     assert at_hand.done == next_slot
 
 
+def test_a_slot_whose_answer_was_lost_in_a_long_outage_is_not_told_as_skipped(
+    clock: Clock, server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = entry(catch_up="none")
+    at_hand = watch(of)
+    lose_answers(monkeypatch, 1)
+
+    async def work(made: Bench) -> None:
+        assert await made.ticker.attend(at_hand, NOON) == TRY_EVERY
+        clock.now += 60
+        assert await made.ticker.attend(at_hand, NOON) == 0.0
+        (told,) = made.said.fields("cron.fired")
+        assert (told["jid"], told["late"]) == (jobs(client)[0]["jid"], 0.25)
+        assert made.said.fields("cron.skipped") == []
+
+    with_bench(server.url, work)
+    assert at_hand.done == NOON
+
+
 def test_a_slot_whose_answer_was_lost_and_that_another_daemon_fired_is_not_told(
     clock: Clock, server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
