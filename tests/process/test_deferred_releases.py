@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 
 import pytest
@@ -17,9 +18,9 @@ def lock_of(name: str, *args: object) -> str:
 
 
 def push_with_lock(client: Client, name: str, *args: object) -> str:
-    jid = push_raw(client, name, *args, unique="until_executed")
-    client.set(lock_of(name, *args), jid, ex=1000)
-    return jid
+    jid = secrets.token_hex(12)
+    client.set(lock_of(name, *args), jid, ex=1000)  # first: the job may be over a moment after its push
+    return push_raw(client, name, *args, jid=jid, unique="until_executed")
 
 
 @pytest.fixture
@@ -65,8 +66,8 @@ def test_a_refused_release_is_made_at_stop(daemon: Start, denying: Server, witne
 
 def test_a_lock_of_another_type_is_dropped_with_one_line(daemon: Start, client: Client, witness: Client) -> None:
     running = daemon("-c", "1").ready()
-    jid = push_raw(client, "book", 1, unique="until_executed")
     client.lpush(lock_of("book", 1), "x")
+    jid = push_raw(client, "book", 1, unique="until_executed")
     (line,) = eventually(lambda: running.lines("lock.dropped"))
     assert (line["lock"], line["jid"]) == (lock_of("book", 1), jid)
     assert inprogress(client) == []

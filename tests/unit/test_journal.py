@@ -87,7 +87,8 @@ def test_lines_of_a_process_and_of_one_that_it_forks_arrive(tmp_path: Path) -> N
 def test_the_log_writes_entries_where_the_settings_ask_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as hears:
         hears.bind(str(tmp_path / "journal"))
-        monkeypatch.setattr(journal.JournalLines, "__init__", _leads_to(str(tmp_path / "journal")))
+        made: list[JournalLines] = []
+        monkeypatch.setattr(journal.JournalLines, "__init__", _leads_to(str(tmp_path / "journal"), made))
         log = configure("journal", "info")
         log.emit(events.JOB_DONE, seconds=0.1)
         try:
@@ -95,15 +96,18 @@ def test_the_log_writes_entries_where_the_settings_ask_for_it(tmp_path: Path, mo
         except ValueError as error:
             log.emit(events.JOB_DEAD, exc_info=error, error="ValueError")
         first, second = read(hears.recv(10_000)), read(hears.recv(10_000))
+        for lines in made:
+            lines.close()
     assert (first["COGWORKERD_EVENT"], first["COGWORKERD_SECONDS"], first["PRIORITY"]) == ("job.done", "0.1", "6")
     assert "timestamp" not in first["MESSAGE"]
     assert second["MESSAGE"].endswith("ValueError: no")
 
 
-def _leads_to(address: str) -> object:
+def _leads_to(address: str, made: list[JournalLines]) -> object:
     original = JournalLines.__init__
 
     def init(self: JournalLines) -> None:
         original(self, address)
+        made.append(self)
 
     return init
