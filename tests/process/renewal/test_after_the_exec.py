@@ -24,7 +24,10 @@ pytestmark = pytest.mark.timeout(180)
 # ---- a child dies at the moment of the exec -------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGKILL, *(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGSEGV, signal.SIGTERM))],
+)
 def test_a_child_that_dies_while_the_new_program_starts(
     number: signal.Signals, deployed: Start, folder: Folder, client: Client, witness: Client
 ) -> None:
@@ -52,6 +55,7 @@ def test_a_child_that_dies_while_the_new_program_starts(
     running.clean_log()
 
 
+@pytest.mark.slow
 def test_all_children_die_while_the_new_program_starts(
     deployed: Start, folder: Folder, client: Client, witness: Client
 ) -> None:
@@ -95,6 +99,7 @@ def test_a_program_that_ends_after_the_exec_loses_no_job(
     assert client.keys("cogworker:orphanings:*") == []
 
 
+@pytest.mark.slow
 def test_settings_that_break_after_the_exec_lose_no_job(
     deployed: Start, folder: Folder, client: Client, witness: Client
 ) -> None:
@@ -119,6 +124,7 @@ def test_settings_that_break_after_the_exec_lose_no_job(
     running.clean_log()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["raise ValueError('only here')", "sys.exit(3)"])
 def test_a_program_that_cannot_be_imported_any_more_goes_on_with_the_old_children(
     how: str, deployed: Start, folder: Folder, client: Client, witness: Client
@@ -149,6 +155,7 @@ def test_a_program_that_cannot_be_imported_any_more_goes_on_with_the_old_childre
     assert running.stop() == 0
 
 
+@pytest.mark.slow
 def test_the_old_program_goes_on_if_the_new_one_cannot_be_started(
     deployed: Start, folder: Folder, client: Client, witness: Client
 ) -> None:

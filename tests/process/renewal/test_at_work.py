@@ -32,6 +32,7 @@ pytestmark = pytest.mark.timeout(180)
 # ---- what else a daemon may be --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_outcome_that_waits_for_the_server_is_settled_once(
     deployed: Start, folder: Folder, mortal: Server, witness: Client
 ) -> None:
@@ -59,6 +60,7 @@ def test_an_outcome_that_waits_for_the_server_is_settled_once(
     assert running.stop() == 0
 
 
+@pytest.mark.slow
 def test_with_basic_fetch(deployed: Start, folder: Folder, client: Client, witness: Client) -> None:
     running = deployed("-c", "2", "--fetch", "basic")
     held(client, witness, 0)
@@ -79,6 +81,7 @@ def test_with_basic_fetch(deployed: Start, folder: Folder, client: Client, witne
     in_order(running, client, pushed)
 
 
+@pytest.mark.slow
 def test_what_an_import_changes_does_not_reach_the_next_program(
     deployed: Start, folder: Folder, client: Client, witness: Client
 ) -> None:
@@ -101,6 +104,7 @@ def test_what_an_import_changes_does_not_reach_the_next_program(
     assert running.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_program_that_cannot_be_imported_any_more_with_a_single_slot(
     deployed: Start, folder: Folder, client: Client, witness: Client
 ) -> None:
@@ -115,6 +119,7 @@ def test_a_program_that_cannot_be_imported_any_more_with_a_single_slot(
     assert running.stop() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("catch_up", ["latest", "none"])
 def test_a_periodic_slot_that_comes_while_the_new_program_starts_is_fired(
     catch_up: str, deployed: Start, folder: Folder, client: Client, witness: Client
@@ -199,6 +204,7 @@ def test_whatever_comes_in_any_order(
 # ---- descriptors ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_descriptors_do_not_grow(deployed: Start, folder: Folder, client: Client, witness: Client) -> None:
     running = deployed("-c", "3")
 
@@ -277,6 +283,7 @@ def test_large_and_many_reports_while_renewals_come_every_half_second(
     assert {line["event"] for line in running.complaints()} <= {"job.dead"}
 
 
+@pytest.mark.slow
 def test_jobs_and_renewals_without_a_pause(deployed: Start, folder: Folder, client: Client, witness: Client) -> None:
     """Fast jobs all the time, eight renewals one after the other."""
     running = deployed("-c", "3")

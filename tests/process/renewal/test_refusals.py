@@ -59,8 +59,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(
-    "kind",
-    list(BROKEN),
+    "kind", [kind if kind == "no Python" else pytest.param(kind, marks=pytest.mark.slow) for kind in BROKEN]
 )
 def test_code_that_cannot_follow_is_refused(
     kind: str, deployed: Start, folder: Folder, client: Client, witness: Client
@@ -73,6 +72,7 @@ def test_code_that_cannot_follow_is_refused(
     stays_as_it_was(running, folder, client, witness, words, before)
 
 
+@pytest.mark.slow
 def test_a_periodic_entry_that_cannot_be_used_is_refused(
     deployed: Start, folder: Folder, client: Client, witness: Client
 ) -> None:
@@ -83,6 +83,7 @@ def test_a_periodic_entry_that_cannot_be_used_is_refused(
     stays_as_it_was(running, folder, client, witness, "61 * * * *", before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -103,6 +104,7 @@ def test_settings_that_jobs_at_hand_are_bound_to_are_refused(
     stays_as_it_was(running, folder, client, witness, words, before)
 
 
+@pytest.mark.slow
 def test_another_server_is_refused(
     deployed: Start, folder: Folder, server: Server, client: Client, witness: Client
 ) -> None:
@@ -122,6 +124,7 @@ def test_another_server_is_refused(
     in_order(running, client, 1, complaints=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("working_there", [False, True])
 def test_a_folder_that_is_gone_is_refused(
     working_there: bool, deployed: Start, folder: Folder, client: Client, witness: Client
@@ -148,6 +151,7 @@ TALKATIVE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TALKATIVE)
 def test_code_that_a_daemon_can_start_with_can_also_follow(
     kind: str, deployed: Start, folder: Folder, client: Client, witness: Client
@@ -166,6 +170,7 @@ def test_code_that_a_daemon_can_start_with_can_also_follow(
     assert running.stop() == 0
 
 
+@pytest.mark.slow
 def test_settings_of_the_apps_own_types_can_be_handed_over(
     deployed: Start, folder: Folder, client: Client, witness: Client
 ) -> None:
@@ -183,6 +188,7 @@ def test_settings_of_the_apps_own_types_can_be_handed_over(
     in_order(running, client, 1)
 
 
+@pytest.mark.slow
 def test_without_a_free_descriptor_all_stays_as_it_was(deployed: Start, client: Client, witness: Client) -> None:
     running = deployed("-c", "1")
     push_raw(client, "work", 1)

@@ -72,6 +72,7 @@ def test_a_stop_at_any_moment(seed: int, deployed: Start, folder: Folder, client
     drained(deployed, folder, client, witness, 30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 def test_a_stop_while_the_new_program_starts(
     name: str, deployed: Start, folder: Folder, client: Client, witness: Client
@@ -80,6 +81,7 @@ def test_a_stop_while_the_new_program_starts(
     _stop_at_the_import(f"os.kill(os.getpid(), signal.{name})\n", deployed, folder, client, witness)
 
 
+@pytest.mark.slow
 def test_a_stop_while_the_new_program_turns_preload_off(
     deployed: Start, folder: Folder, client: Client, witness: Client
 ) -> None:
@@ -108,6 +110,7 @@ def _stop_at_the_import(code: str, deployed: Start, folder: Folder, client: Clie
     drained(deployed, folder, client, witness, 1)
 
 
+@pytest.mark.slow
 def test_signals_while_the_new_program_starts_are_kept(
     deployed: Start, folder: Folder, client: Client, witness: Client
 ) -> None:
@@ -131,6 +134,7 @@ def test_signals_while_the_new_program_starts_are_kept(
     in_order(running, client, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("others", [(), (signal.SIGHUP,), (signal.SIGHUP, signal.SIGTSTP, signal.SIGCONT)])
 def test_many_at_once(
     others: tuple[signal.Signals, ...], deployed: Start, folder: Folder, client: Client, witness: Client
@@ -175,6 +179,7 @@ def test_quiet_lasts_over_a_renewal(deployed: Start, folder: Folder, client: Cli
     in_order(running, client, 2)
 
 
+@pytest.mark.slow
 def test_in_the_middle_of_a_roll_that_waits_for_a_long_job(
     deployed: Start, folder: Folder, client: Client, witness: Client
 ) -> None:
@@ -194,6 +199,7 @@ def test_in_the_middle_of_a_roll_that_waits_for_a_long_job(
     in_order(running, client, 2)
 
 
+@pytest.mark.slow
 def test_no_second_slot_goes_down_where_a_roll_before_has_told_one(
     deployed: Start, folder: Folder, client: Client, witness: Client
 ) -> None:
@@ -221,6 +227,7 @@ def test_no_second_slot_goes_down_where_a_roll_before_has_told_one(
     in_order(running, client, 1)
 
 
+@pytest.mark.slow
 def test_a_stop_while_it_comes_to_rest_drains_as_any_stop(
     deployed: Start, folder: Folder, client: Client, witness: Client
 ) -> None:
@@ -245,6 +252,7 @@ def test_a_stop_while_it_comes_to_rest_drains_as_any_stop(
     assert client.zcard("cogworker:dead") == 1
 
 
+@pytest.mark.slow
 def test_reports_while_it_leaves_are_not_lost(deployed: Start, folder: Folder, client: Client, witness: Client) -> None:
     """Hanging up takes a while; what children say meanwhile counts."""
     slow = (
@@ -271,6 +279,7 @@ def test_reports_while_it_leaves_are_not_lost(deployed: Start, folder: Folder, c
     in_order(running, client, pushed)
 
 
+@pytest.mark.slow
 def test_a_child_that_says_hello_while_it_leaves_is_known_as_ready(
     deployed: Start, folder: Folder, client: Client, witness: Client
 ) -> None:
@@ -300,6 +309,7 @@ def test_a_child_that_says_hello_while_it_leaves_is_known_as_ready(
     running.clean_log()
 
 
+@pytest.mark.slow
 def test_code_that_was_refused_last_is_not_what_runs(
     deployed: Start, folder: Folder, client: Client, witness: Client
 ) -> None:

@@ -64,6 +64,7 @@ def test_fewer_slots_with_jobs_in_all(deployed: Start, folder: Folder, client: C
     in_order(running, client, 5)
 
 
+@pytest.mark.slow
 def test_fewer_slots_and_more_again_while_the_jobs_run(
     deployed: Start, folder: Folder, client: Client, witness: Client
 ) -> None:
@@ -87,6 +88,7 @@ def test_fewer_slots_and_more_again_while_the_jobs_run(
     in_order(running, client, 7)
 
 
+@pytest.mark.slow
 def test_other_settings_are_those_of_the_new_release(
     deployed: Start, folder: Folder, client: Client, witness: Client
 ) -> None:

@@ -35,6 +35,7 @@ pytestmark = pytest.mark.timeout(180)
 # ---- the server in trouble ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["suspended", pytest.param("suspended for long", marks=pytest.mark.slow), "killed"])
 def test_the_server_is_away_meanwhile(
     how: str, deployed: Start, folder: Folder, mortal: Server, witness: Client
@@ -97,6 +98,7 @@ def test_a_timeout_that_began_before_ends_the_job_after_it_on_time(
     assert running.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_cancel_whose_grace_spans_it_kills_on_time(
     deployed: Start, folder: Folder, server: Server, client: Client, witness: Client
 ) -> None:
@@ -127,6 +129,7 @@ def test_a_cancel_whose_grace_spans_it_kills_on_time(
 # ---- ways to be deployed --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_with_a_private_server(deployed: Start, folder: Folder, tmp_path: Path, witness: Client) -> None:
     data = tmp_path / "data"
     running = deployed("-c", "2", "--embedded", str(data))
@@ -154,6 +157,7 @@ def test_with_a_private_server(deployed: Start, folder: Folder, tmp_path: Path, 
     running.clean_log()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["no preload", "a thread", "a thread later"])
 def test_without_preload(kind: str, deployed: Start, folder: Folder, client: Client, witness: Client) -> None:
     thread = "import threading\nthreading.Thread(target=time.sleep, args=(600,), name='metrics', daemon=True).start()\n"
@@ -179,6 +183,7 @@ def test_without_preload(kind: str, deployed: Start, folder: Folder, client: Cli
     in_order(running, client, 4, complaints)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("told", [True, False])
 def test_a_link_to_the_newest_release_as_working_directory(
     told: bool, daemon: Start, tmp_path: Path, client: Client, witness: Client
@@ -209,6 +214,7 @@ def test_a_link_to_the_newest_release_as_working_directory(
     in_order(running, client, 2)
 
 
+@pytest.mark.slow
 def test_an_interpreter_behind_a_link(
     deployed: Start, folder: Folder, tmp_path: Path, client: Client, witness: Client
 ) -> None:
@@ -243,6 +249,7 @@ def test_an_interpreter_behind_a_link(
 # ---- hooks, boots, the service manager ------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_death_hooks_that_wait_are_not_cut_off(
     deployed: Start, folder: Folder, client: Client, witness: Client
 ) -> None:
@@ -273,6 +280,7 @@ def test_death_hooks_that_wait_are_not_cut_off(
     assert running.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_renewal_during_the_boot_says_ready_all_the_same(
     deployed: Start, daemon: Start, folder: Folder, client: Client, witness: Client
 ) -> None:
@@ -312,6 +320,7 @@ def test_the_service_manager_is_told_of_each_try(
     assert running.stop() == 0
 
 
+@pytest.mark.slow
 def test_the_watchdog_is_fed_while_the_new_program_starts(deployed: Start, folder: Folder, manager: Manager) -> None:
     """An import that the check has allowed is no hang: the manager is fed, or told to wait longer."""
     limit = 2.0
