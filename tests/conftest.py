@@ -13,13 +13,24 @@ import pytest
 
 from tests.support import Client, Command, Daemon, Server
 
+PROCESS = Path(__file__).parent / "process"
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--server", choices=("redis", "valkey"), default="valkey", help="what the tests run against")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with long cases first: none is then alone at the end of a parallel run."""
+    """Of the cases of one process test only the first is not slow: the short run has one of each kind. Files with long
+    cases come first: none is then alone at the end of a parallel run."""
+    seen = set()
+    for item in items:
+        if item.path.is_relative_to(PROCESS) and item.get_closest_marker("slow") is None:
+            test = item.path, getattr(item, "originalname", item.name)
+            if test in seen:
+                item.add_marker(pytest.mark.slow)
+            seen.add(test)
     long = {item.path for item in items if item.get_closest_marker("slow") is not None}
     items.sort(key=lambda item: item.path not in long)
 
