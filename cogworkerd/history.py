@@ -109,13 +109,14 @@ def backtrace_of(lines: Sequence[str], room: int, shortened: Callable[[Sequence[
     return b"[]"
 
 
-def _last(lines: Sequence[str], most: int) -> Sequence[str]:
+def last_lines(lines: Sequence[str], most: int) -> Sequence[str]:
+    """Those of a traceback that count most: where it happened, and what."""
     return lines[-most:]
 
 
 def backtrace_of_error(error: BaseException, payload: Mapping[str, Any], entry: bytes) -> bytes:
     """The traceback that goes with this entry of a job."""
-    return backtrace_of(traceback_text(error, masker(payload)).splitlines(), room_for_backtrace(entry), _last)
+    return backtrace_of(traceback_text(error, masker(payload)).splitlines(), room_for_backtrace(entry), last_lines)
 
 
 def room_for_backtrace(entry: bytes) -> int:

@@ -184,7 +184,7 @@ class Parts:
         )
         self.crew.spared = self._further_pids
         self.recorder = Recorder(
-            self.link, self.keys, plan.settings, self.ledger, self.crew.slots, self._log, self.is_registered
+            self.link, self.keys, plan.settings, self.ledger, self.crew.slots, self._log, self._is_registered
         )
         self.interruptions = Interruptions(self.crew, self.ledger, self._tasks, self._log, plan.settings)
         self.roll = Roll(self.crew, self._tasks, self._log, manager)
@@ -225,9 +225,9 @@ class Parts:
             lambda: self.reliable,
         )
         self.lock_keeper = LockKeeper(self.link, self.locks, self.ledger, self._log)
-        self.poller = Poller(self.link, self.keys, self._log, self.job_died)
+        self.poller = Poller(self.link, self.keys, self._log, self._job_died)
         self.guard = KeyGuard(self.link, self.keys, self._log)
-        self.parked = ParkedRecords(self.link, self.keys, self.locks, self._log, self.deferred, self.job_died)
+        self.parked = ParkedRecords(self.link, self.keys, self.locks, self._log, self.deferred, self._job_died)
         self.recovery = Recovery(
             self.link,
             self.keys,
@@ -237,7 +237,7 @@ class Parts:
             settings.max_orphanings,
             self._log,
             self.deferred,
-            self.job_died,
+            self._job_died,
         )
         self.ward = self._make_ward()
 
@@ -262,7 +262,7 @@ class Parts:
             self._log,
             self.deferred,
             self.crew.read_all,
-            self.job_died,
+            self._job_died,
         )
 
     def _make_ward(self) -> Ward | None:
@@ -300,12 +300,12 @@ class Parts:
         self.reconciler = self._make_reconciler()
         self.bells.dismiss()
 
-    def job_died(self, entry: bytes) -> None:
+    def _job_died(self, entry: bytes) -> None:
         """We have put a job in dead."""
         self.hooks.died(entry)
         self.recorder.buried(entry)
 
-    def is_registered(self, name: str) -> bool:
+    def _is_registered(self, name: str) -> bool:
         registry = self._director.registry
         return registry is not None and name in registry.jobs
 

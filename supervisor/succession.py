@@ -18,7 +18,9 @@ from .renewal import Renewal
 from .systemd import Notifier
 from .tasks import Tasks
 
-_REST_WITHIN = 5.0
+REST_WITHIN = 5.0
+"""Seconds within which what is under way comes to its end before one program follows another."""
+
 _REST_LOOK = 0.02
 
 
@@ -113,7 +115,7 @@ class Succession:
         """Wait for code of the application that would be cut off. No death hook is begun any more; pushes of client
         middleware take as long as they take, within reason."""
         await self._parts.hooks.hold()
-        limit = time.monotonic() + _REST_WITHIN
+        limit = time.monotonic() + REST_WITHIN
         while self._parts.errands.pids and time.monotonic() < limit:
             await asyncio.sleep(_REST_LOOK)
 

@@ -38,7 +38,7 @@ from .reconciler import RECONCILE_EVERY
 from .resolver import ResolvingLoop
 from .slot import Slot
 from .start_line import tell_start
-from .succession import Succession
+from .succession import REST_WITHIN, Succession
 from .systemd import Notifier
 from .tasks import Tasks, cancel, pause
 from .titles import SupervisorTitle
@@ -56,7 +56,6 @@ _RECOVERY_EVERY = 5.0
 _PARKED_EVERY = 5.0
 _EXTENSION = 15.0
 _WARD_LEAVES_WITHIN = 3.0
-_REST_WITHIN = 5.0
 _TURNS_OF_A_SIGNAL = 3  # its byte is read, its handler is scheduled, its handler runs
 
 
@@ -226,7 +225,7 @@ class Supervisor:
     async def _come_to_rest(self) -> None:
         """End all coroutines, none in the middle of a command whose answer counts, if the server answers in time."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_REST_WITHIN), self._parts.reconciler.at_rest(), self._parts.beating:
+            async with asyncio.timeout(REST_WITHIN), self._parts.reconciler.at_rest(), self._parts.beating:
                 await self._tasks.end()
         await self._tasks.end()
         await self._last_records()

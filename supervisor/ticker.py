@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import redis.exceptions
 
@@ -234,31 +234,21 @@ class Ticker:
             return self._back_off(watch, str(error))
         except ErrandFailed as error:
             return self._back_off(watch, str(error))
-        return await self._take(watch, slot, fired)
+        return await self._take(watch, slot, fired, time.time())
 
     async def _clear_up(self, watch: _Watch, slot: int, asked_at: float) -> None:
         """A slot whose answer was lost may have been fired; then it is told after all."""
         last = await self._push.fired_last(watch.entry)
         if last is not None and last[0] == slot:
-            self._link.worked(f"periodic {watch.entry.job}")
-            self._fired(watch, slot, last[1], asked_at)
+            await self._take(watch, slot, last[1], asked_at)
         watch.unanswered = None
 
-    def _fired(self, watch: _Watch, slot: int, fired: Fired, at: float) -> None:
-        self._tell_missed(watch, slot, fired.previous)
-        self._log.emit(
-            events.CRON_FIRED,
-            pjid=watch.entry.pjid,
-            job=watch.entry.job,
-            cron=watch.entry.cron,
-            slot=slot,
-            jid=fired.jid,
-            late=round(max(0.0, at - watch.entry.instant(slot)), 3),
-        )
-        watch.failures = 0
-        watch.done = slot
+    async def _take(self, watch: _Watch, slot: int, fired: Fired, at: float) -> float:
+        """Do what an answer asks for. `at`: when the slot was fired, as far as we know.
 
-    async def _take(self, watch: _Watch, slot: int, fired: Fired) -> float:
+        Returns:
+            As `attend`.
+        """
         answer = fired.answer
         if answer is Answer.UNSENT:
             kind = redis.exceptions.AuthorizationError if fired.refused else redis.exceptions.ConnectionError
@@ -276,7 +266,9 @@ class Ticker:
         if answer is Answer.DISABLED:
             return await self._let_go(watch, slot, "")
         if answer is Answer.FIRED:
-            self._fired(watch, slot, fired, time.time())
+            self._tell_missed(watch, slot, fired.previous)
+            late = round(max(0.0, at - watch.entry.instant(slot)), 3)
+            self._tell(events.CRON_FIRED, watch, slot, jid=fired.jid, late=late)
         watch.done = slot
         return 0.0
 
@@ -289,14 +281,7 @@ class Ticker:
             return TRY_EVERY
         watch.done = slot
         if reason:
-            self._log.emit(
-                events.CRON_SKIPPED,
-                pjid=watch.entry.pjid,
-                job=watch.entry.job,
-                cron=watch.entry.cron,
-                slot=slot,
-                reason=reason,
-            )
+            self._tell(events.CRON_SKIPPED, watch, slot, reason=reason)
         return 0.0
 
     async def _pass(self, entry: Entry, slot: int) -> None:
@@ -305,30 +290,18 @@ class Ticker:
     def _back_off(self, watch: _Watch, reason: str) -> float:
         pause = min(_FIRST_BACKOFF * 2.0 ** min(watch.failures, _DOUBLINGS), _LONGEST_BACKOFF)
         watch.failures += 1
-        entry = watch.entry
-        self._log.emit(
-            events.CRON_FAILED,
-            pjid=entry.pjid,
-            job=entry.job,
-            cron=entry.cron,
-            slot=watch.slot,
-            reason=reason,
-            retry_in=pause,
-        )
+        self._tell(events.CRON_FAILED, watch, watch.slot, reason=reason, retry_in=pause)
         return pause
 
     def _tell_missed(self, watch: _Watch, slot: int, previous: int) -> None:
         """Slots between the one that was fired before and this one, but for those that were told as skipped."""
         missed = watch.entry.schedule.count(max(watch.done or 0, previous), slot, _MOST_COUNTED) - 1
         if missed > 0:
-            self._log.emit(
-                events.CRON_MISSED,
-                pjid=watch.entry.pjid,
-                job=watch.entry.job,
-                cron=watch.entry.cron,
-                slot=slot,
-                count=missed,
-            )
+            self._tell(events.CRON_MISSED, watch, slot, count=missed)
+
+    def _tell(self, event: events.Event, watch: _Watch, slot: int, **more: Any) -> None:
+        entry = watch.entry
+        self._log.emit(event, pjid=entry.pjid, job=entry.job, cron=entry.cron, slot=slot, **more)
 
 
 def _latest_due(entry: Entry, now: float) -> int | None:

@@ -220,16 +220,10 @@ def _plan(
         slots, slots_by, tag = 1, "the ward", f"{tag} ward"
     if loaded.app is not None:
         _make_usable(loaded.app, settings)
-
-    def load_for_child() -> App:
-        app = loaded.load()
-        _make_usable(app, settings)
-        return app
-
     return Plan(
         target=target,
         app=loaded.app,
-        load=load_for_child,
+        load=_usable(loaded.load, settings),
         settings=settings,
         concurrency=slots,
         slots_by=slots_by,
@@ -243,6 +237,17 @@ def _plan(
         broken=bool(loaded.broken),
         ward=lineage.ward is not None,
     )
+
+
+def _usable(load: Callable[[], App], settings: Settings) -> Callable[[], App]:
+    """For children that import the app themselves."""
+
+    def load_usable() -> App:
+        app = load()
+        _make_usable(app, settings)
+        return app
+
+    return load_usable
 
 
 def _run(plan: Plan, origin: Origin, daemon_log: log.Log) -> int:

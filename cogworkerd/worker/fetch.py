@@ -25,7 +25,8 @@ class QueueOrder:
     """The order in which queues are looked at: by weight at random, or strictly as they stand."""
 
     def __init__(self, queues: Sequence[tuple[str, int]], keys: Keys, strict: bool) -> None:
-        self._entries = [(name, keys.queue(name), 1.0 / weight) for name, weight in queues]
+        # A job of a queue of suspects is one of the queue that it came from: paused with it, and given back to it.
+        self._entries = [(origin_of(name), keys.queue(name), 1.0 / weight) for name, weight in queues]
         self._fixed = strict or len(queues) == 1
         self._fixed_order = self._split(self._entries)
 
@@ -111,19 +112,19 @@ class Fetcher:
 
     def next_wait(self) -> str:
         """The queue to wait on next: each in turn, without those that were paused at the last look."""
-        names = [name for name in self._names if name not in self._paused] or self._names
+        names = [name for name in self._names if origin_of(name) not in self._paused] or self._names
         self._turn += 1
         return names[self._turn % len(names)]
 
     def wait(self, queue: str) -> Found:
         """Wait on one queue. If it is paused, wait as long for nothing: its jobs would only go round in circles."""
         registration = self._page.registration
-        keys = self._keys
-        source = keys.nothing if queue in self._paused else keys.queue(queue)
+        keys, origin = self._keys, origin_of(queue)
+        source = keys.nothing if origin in self._paused else keys.queue(queue)
         raw, paused = self._channel.wait_for_job(
-            source, keys.inprogress(self._identity), keys.paused_queues, origin_of(queue), self._block()
+            source, keys.inprogress(self._identity), keys.paused_queues, origin, self._block()
         )
-        return Found(Held(origin_of(queue), raw, registration), paused) if raw is not None else Found()
+        return Found(Held(origin, raw, registration), paused) if raw is not None else Found()
 
     def _block(self) -> float:
         """How long this slot may wait, in seconds: its share of the looks at all queues."""
@@ -134,7 +135,7 @@ class Fetcher:
         if index == 0:
             self._paused = frozenset(name.decode() for name in reply[2:])
         if index > 0:
-            return Found(Held(origin_of(names[index - 1]), raw, registration))
+            return Found(Held(names[index - 1], raw, registration))
         return Found(unregistered=index == -1, problem=raw.decode("utf-8", "replace") if index == -2 else "")
 
     def settle(self, done: Settlement, now: float) -> Result:

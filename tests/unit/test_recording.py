@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cogworkerd.costs import PEAK, SUMS, Sums
-from cogworkerd.history import MAX_ENTRY, MOST_LINES, backtrace_of, backtrace_of_error, entry_of
+from cogworkerd.history import MAX_ENTRY, MOST_LINES, backtrace_of, backtrace_of_error, entry_of, last_lines
 from cogworkerd.interrupts import timeout_of
 from cogworkerd.outcome import Kind
 from cogworkerd.payload import parse
@@ -259,7 +259,7 @@ def test_a_long_name_of_an_errors_class_is_cut() -> None:
     "text", ["", "one line", "a\n" * 5000, "\u00e9" * 900 + "\n" + "b" * 5000, "\x00\n" * 300, "\ud800\n" * 9]
 )
 def test_a_traceback_keeps_its_last_lines_within_its_room(text: str, room: int) -> None:
-    raw = backtrace_of(text.splitlines(), room, lambda lines, most: lines[-most:])
+    raw = backtrace_of(text.splitlines(), room, last_lines)
     lines = json.loads(raw.decode())
     assert len(raw) <= max(room, 2)
     assert len(lines) <= MOST_LINES
