@@ -8,10 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.process.renewal.deploys import (
-    Folder,
-    Start,
-)
+from tests.process.renewal.deploys import Folder, Start
 from tests.process.test_service import Manager
 from tests.support import Daemon, Server
 

@@ -6,11 +6,12 @@ import json
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psutil
 
-from tests.process.test_renewal import Releases
+from tests.process.test_renewal import Releases, renewed
 from tests.support import Client, Daemon, eventually, push_raw
 
 Start = Callable[..., Daemon]
@@ -146,6 +147,30 @@ def rolled(running: Daemon, within: float = 30) -> None:
         return "renewal.done" in last and tried > last.get("renewal.started", -1) and last.get("roll.done", -1) > begun
 
     eventually(look, within, "renewal.done, then roll.done")
+
+
+def followed(running: Daemon) -> None:
+    """Wait until the new code has been judged; it was fit, and has taken over."""
+    eventually(lambda: running.lines("renewal.done") or running.lines("renewal.refused"), 15)
+    assert running.lines("renewal.refused") == []
+    renewed(running)
+
+
+def point(link: Path, target: Path) -> None:
+    """Let a link lead elsewhere, in one step."""
+    following = link.with_name("next")
+    following.symlink_to(target)
+    following.rename(link)
+
+
+def renewed_around_a_job(running: Daemon, client: Client, witness: Client) -> None:
+    """USR2 while job 1 is held: it ends after the renewal, and job 2 is of the new program."""
+    running.signal(signal.SIGUSR2)
+    came(running, "renewal.done")
+    go(witness, 1)
+    renewed(running)
+    push_raw(client, "work", 2)
+    ended(witness, 1, 2)
 
 
 def never(look: Callable[[], Any], seconds: float) -> None:

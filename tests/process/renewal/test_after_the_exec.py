@@ -6,16 +6,7 @@ import signal
 
 import pytest
 
-from tests.process.renewal.deploys import (
-    AS_DAEMON,
-    Folder,
-    Start,
-    came,
-    ended,
-    go,
-    held,
-    rolled,
-)
+from tests.process.renewal.deploys import AS_DAEMON, Folder, Start, came, ended, go, held, rolled
 from tests.process.test_renewal import each_once, in_order, ready_slots, renewed
 from tests.support import ROOT, Client, eventually, inprogress, push_raw, zombies
 

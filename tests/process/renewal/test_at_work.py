@@ -10,19 +10,7 @@ import time
 import psutil
 import pytest
 
-from tests.process.renewal.deploys import (
-    AS_DAEMON,
-    Folder,
-    Start,
-    ask,
-    came,
-    ended,
-    go,
-    held,
-    never,
-    refused,
-    rolled,
-)
+from tests.process.renewal.deploys import AS_DAEMON, Folder, Start, ask, came, ended, go, held, never, refused, rolled
 from tests.process.test_isolation import assert_descriptors_are_apart, descriptors
 from tests.process.test_renewal import each_once, in_order, ready_slots, renewed
 from tests.support import Client, Server, eventually, inprogress, push_raw, zombies

@@ -9,12 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.process.renewal.deploys import (
-    Folder,
-    Start,
-    ended,
-    refused,
-)
+from tests.process.renewal.deploys import Folder, Start, ended, followed, refused
 from tests.process.test_renewal import each_once, in_order, renewed
 from tests.support import ROOT, Client, Daemon, Server, eventually, push_raw, zombies
 
@@ -161,9 +156,7 @@ def test_code_that_a_daemon_can_start_with_can_also_follow(
     running = deployed("-c", "1", "--boot-timeout", "5")
     folder.deploy(2, before=TALKATIVE[kind])
     running.signal(signal.SIGUSR2)
-    eventually(lambda: running.lines("renewal.done") or running.lines("renewal.refused"), 15)
-    assert running.lines("renewal.refused") == []
-    renewed(running)
+    followed(running)
     push_raw(client, "work", 1)
     ended(witness, 1)
     assert witness.hget("t:release", "1") == "2"
@@ -180,9 +173,7 @@ def test_settings_of_the_apps_own_types_can_be_handed_over(
     running = deployed("-c", "1")
     folder.deploy(2, **wanted)
     running.signal(signal.SIGUSR2)
-    eventually(lambda: running.lines("renewal.done") or running.lines("renewal.refused"), 15)
-    assert running.lines("renewal.refused") == []
-    renewed(running)
+    followed(running)
     push_raw(client, "work", 1)
     ended(witness, 1)
     in_order(running, client, 1)

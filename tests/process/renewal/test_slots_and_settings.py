@@ -7,14 +7,7 @@ import signal
 
 import pytest
 
-from tests.process.renewal.deploys import (
-    Folder,
-    Start,
-    came,
-    ended,
-    go,
-    held,
-)
+from tests.process.renewal.deploys import Folder, Start, came, ended, go, held
 from tests.process.test_isolation import assert_descriptors_are_apart
 from tests.process.test_renewal import each_once, in_order, renewed
 from tests.support import Client, eventually, push_raw

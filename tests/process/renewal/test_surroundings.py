@@ -23,7 +23,9 @@ from tests.process.renewal.deploys import (
     ended,
     go,
     held,
+    point,
     refused,
+    renewed_around_a_job,
     rolled,
 )
 from tests.process.test_renewal import each_once, in_order, renewed
@@ -201,14 +203,8 @@ def test_a_link_to_the_newest_release_as_working_directory(
         "-c", "2", target="deployed:app", app_dir=".", cwd=current, env={"PYTHONPATH": str(ROOT), "PWD": named}
     ).ready()
     held(client, witness, 1)
-    (tmp_path / "next").symlink_to(folders[1].folder)
-    (tmp_path / "next").rename(current)
-    running.signal(signal.SIGUSR2)
-    came(running, "renewal.done")
-    go(witness, 1)
-    renewed(running)
-    push_raw(client, "work", 2)
-    ended(witness, 1, 2)
+    point(current, folders[1].folder)
+    renewed_around_a_job(running, client, witness)
     assert witness.hgetall("t:release") == {"1": "1", "2": "2" if told else "1"}
     assert os.readlink(f"/proc/{running.pid}/cwd") == str(folders[1 if told else 0].folder)
     in_order(running, client, 2)
@@ -234,14 +230,8 @@ def test_an_interpreter_behind_a_link(
         env={"PYTHONPATH": os.pathsep.join([str(ROOT), *ours])},
     )
     held(client, witness, 1)
-    (tmp_path / "next").symlink_to(tmp_path / "venv-2")
-    (tmp_path / "next").rename(current)
-    running.signal(signal.SIGUSR2)
-    came(running, "renewal.done")
-    go(witness, 1)
-    renewed(running)
-    push_raw(client, "work", 2)
-    ended(witness, 1, 2)
+    point(current, tmp_path / "venv-2")
+    renewed_around_a_job(running, client, witness)
     assert witness.hgetall("t:release") == {"1": "1", "2": "2"}
     in_order(running, client, 2)
 
