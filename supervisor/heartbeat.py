@@ -62,7 +62,7 @@ class Heartbeat:
         self._phase = phase
         self._reliable = reliable
         self._shares = Shares()
-        self._published: tuple[dict[str, bytes], bool] = ({}, False)
+        self._published: tuple[dict[str, bytes], bool, list[int | None]] = ({}, False, [])
 
     async def beat(self) -> None:
         """One beat. The presence hash goes first and is the one write that matters; the lease of the children is
@@ -140,13 +140,13 @@ class Heartbeat:
         }
 
     async def publish(self, full: bool = False) -> None:
-        """Write what runs where, between beats only if it has changed.
+        """Write what runs where and in which processes, between beats only if that has changed.
 
         Raises:
             RedisError, OSError: it was not written; it is best effort.
         """
         running = self._running()
-        state = (running, self._page.quiet)
+        state = (running, self._page.quiet, [slot.pid for slot in self._slots])
         if not full and state == self._published:
             return
         key = self._keys.workers(self._identity)

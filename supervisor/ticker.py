@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import redis.exceptions
 
@@ -268,7 +268,15 @@ class Ticker:
         if answer is Answer.FIRED:
             self._tell_missed(watch, slot, fired.previous)
             late = round(max(0.0, at - watch.entry.instant(slot)), 3)
-            self._tell(events.CRON_FIRED, watch, slot, jid=fired.jid, late=late)
+            self._log.emit(
+                events.CRON_FIRED,
+                pjid=watch.entry.pjid,
+                job=watch.entry.job,
+                cron=watch.entry.cron,
+                slot=slot,
+                jid=fired.jid,
+                late=late,
+            )
         watch.done = slot
         return 0.0
 
@@ -281,7 +289,14 @@ class Ticker:
             return TRY_EVERY
         watch.done = slot
         if reason:
-            self._tell(events.CRON_SKIPPED, watch, slot, reason=reason)
+            self._log.emit(
+                events.CRON_SKIPPED,
+                pjid=watch.entry.pjid,
+                job=watch.entry.job,
+                cron=watch.entry.cron,
+                slot=slot,
+                reason=reason,
+            )
         return 0.0
 
     async def _pass(self, entry: Entry, slot: int) -> None:
@@ -290,18 +305,30 @@ class Ticker:
     def _back_off(self, watch: _Watch, reason: str) -> float:
         pause = min(_FIRST_BACKOFF * 2.0 ** min(watch.failures, _DOUBLINGS), _LONGEST_BACKOFF)
         watch.failures += 1
-        self._tell(events.CRON_FAILED, watch, watch.slot, reason=reason, retry_in=pause)
+        entry = watch.entry
+        self._log.emit(
+            events.CRON_FAILED,
+            pjid=entry.pjid,
+            job=entry.job,
+            cron=entry.cron,
+            slot=watch.slot,
+            reason=reason,
+            retry_in=pause,
+        )
         return pause
 
     def _tell_missed(self, watch: _Watch, slot: int, previous: int) -> None:
         """Slots between the one that was fired before and this one, but for those that were told as skipped."""
         missed = watch.entry.schedule.count(max(watch.done or 0, previous), slot, _MOST_COUNTED) - 1
         if missed > 0:
-            self._tell(events.CRON_MISSED, watch, slot, count=missed)
-
-    def _tell(self, event: events.Event, watch: _Watch, slot: int, **more: Any) -> None:
-        entry = watch.entry
-        self._log.emit(event, pjid=entry.pjid, job=entry.job, cron=entry.cron, slot=slot, **more)
+            self._log.emit(
+                events.CRON_MISSED,
+                pjid=watch.entry.pjid,
+                job=watch.entry.job,
+                cron=watch.entry.cron,
+                slot=slot,
+                count=missed,
+            )
 
 
 def _latest_due(entry: Entry, now: float) -> int | None:
